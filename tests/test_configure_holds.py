@@ -70,7 +70,7 @@ def test_what_the_system_refuses_does_not_keep_training_from_its_start(before: s
     assert (done.returncode, done.stdout) == (0, "trained 3\n"), done.stderr
 
 
-def test_without_threads_it_is_said_what_is_lost(tmp_path: Path) -> None:
+def test_without_threads_a_warning_says_what_is_lost(tmp_path: Path) -> None:
     done = start(tmp_path, NO_THREADS)
     lines = [line for line in done.stderr.splitlines() if "can't start new thread" in line]
     assert lines and len(set(lines)) == len(lines), "each once"

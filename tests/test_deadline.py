@@ -22,7 +22,7 @@ def stuck() -> Iterator[threading.Event]:
     over.set()
 
 
-def test_all_run_at_the_same_time_and_are_told_what_remains() -> None:
+def test_all_run_at_the_same_time_and_get_the_time_left() -> None:
     meeting = threading.Barrier(3)
     given: list[int] = []
 

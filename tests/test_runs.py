@@ -112,7 +112,7 @@ def test_questions_are_those_of_the_command(run: Run, lived: Path) -> None:
         ({"ideal_step_time": 0}, "ideal_step_time=0"),
     ],
 )
-def test_what_is_asked_wrongly_is_said(run: Run, question: dict[str, Any], words: str) -> None:
+def test_wrong_questions_raise(run: Run, question: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         run.report(**question)
 

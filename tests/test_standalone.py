@@ -141,7 +141,7 @@ def test_failed_and_incomplete_steps(theirs: Theirs, base: int) -> None:
     ],
     ids=str,
 )
-def test_nonsense_is_told_and_does_not_count(
+def test_nonsense_is_reported_and_does_not_count(
     marks: dict[str, Any], theirs: Theirs, base: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = theirs.start("job", base)

@@ -114,7 +114,7 @@ def test_sums_that_no_lengths_have_are_refused(sums: Any) -> None:
         STAGES.load([[NAMES[0], sums]], Blobs())
 
 
-def test_a_part_told_very_late_is_no_loss() -> None:
+def test_a_part_recorded_very_late_is_not_lost() -> None:
     """The deletion of an old checkpoint ends beside training, when thousands of steps have passed."""
     ledger = Ledger()
     events = [Event(0, ev.ATTEMPT), Event(0, ev.START, rules.JOB, 1)]

@@ -80,7 +80,7 @@ def timeline(steps: list[Step]) -> tuple[list[dict[str, Any]], list[Event]]:
 
 @settings(max_examples=8 * settings.default.max_examples // 3, deadline=None)
 @given(STEPS, st.integers(1, 40))
-def test_however_ends_on_the_device_are_told(steps: list[Step], chunk: int) -> None:
+def test_however_ends_on_the_device_are_recorded(steps: list[Step], chunk: int) -> None:
     rows, events = timeline(steps)
     ledger = Ledger()
     for first in range(0, len(events), chunk):

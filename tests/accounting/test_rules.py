@@ -116,7 +116,7 @@ def test_a_start_before_the_last_sign_of_life_goes_on_from_there(ask: Ask) -> No
     assert ask("job 0- / step 1 @10-40\nattempt 2\njob 40-60")["skewed_clocks"] is False
 
 
-def test_a_question_is_asked_by_the_clock_of_the_latest_attempt(ask: Ask) -> None:
+def test_a_question_is_by_the_clock_of_the_latest_attempt(ask: Ask) -> None:
     text = f"job 0- / step 1 @10-40 {SEEN}\nattempt 2\njob 10- / step 2 @12-15 / step 3 @15- {SEEN}"
     answer = ask(text)
     assert answer["elapsed_s"] == 45 and answer["in_flight_step"] == 3
@@ -188,7 +188,7 @@ def test_of_jobs_that_start_together_the_longer_counts(ask: Ask) -> None:
         assert ask(text)["seconds"] == {"other": 30}
 
 
-def test_what_is_told_of_slices_at_the_same_time_counts_as_it_was_told_last(ask: Ask) -> None:
+def test_of_slice_counts_at_the_same_time_the_last_one_counts(ask: Ask) -> None:
     answer = ask("job 0-30 / slices 0/1/1 @10 / slices 0/0/1 @10")
     assert answer["slice_efficiency"] == {"stepping": 0.0, "available": 0.0}
 
@@ -433,7 +433,7 @@ def test_only_what_follows_a_restore_is_skipped(ask: Ask) -> None:
     assert (ask(text)["skipped_batches"], ask(text)["steps"]["lost"]) == (0, 10)
 
 
-def test_without_earlier_steps_bodies_count_and_that_is_said() -> None:
+def test_without_earlier_steps_bodies_count_with_a_note() -> None:
     text = "job 0-200 / restore 7 0-1 / steps 0..7 @1 every 0.1 / steps 8..11 @2 every 5"
     answer = replay(story(text))
     assert (answer["skipped_batches"], answer["doubtful_steps"], answer["steps"]["kept"]) == (0, 8, 12)
@@ -579,7 +579,7 @@ def test_each_attempt_and_each_rollback_is_a_disruption(ask: Ask) -> None:
     ]
 
 
-def test_what_a_restart_cost_is_told_by_kind(ask: Ask) -> None:
+def test_the_cost_of_a_restart_is_listed_by_kind(ask: Ask) -> None:
     """Start-up is 3 s of phases and 5 s of the first step, which took 9 s where the others take 4 (rule R5)."""
     [one] = ask("""
         job 0-20 / steps 0..3 @0 every 4 / step 4 @16- / heartbeat @20
@@ -931,7 +931,7 @@ def test_recompilations_count_what_was_compiled_before_in_the_attempt(ask: Ask) 
     assert ask(f"{text}\nattempt 2\njob 20-30 / compile train 20-25")["recompilations"] == 2
 
 
-def test_recompilations_are_told_by_function() -> None:
+def test_recompilations_are_listed_by_function() -> None:
     text = "job 0-20 / compile a 0-1 / compile b 1-2 / compile b 2-3 / compile a 3-4 / compile b 4-5 / compile 5-6"
     answer = replay(story(text))
     assert answer["recompiled"] == {"b": 2, "a": 1} and list(answer["recompiled"]) == ["b", "a"]

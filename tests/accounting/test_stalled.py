@@ -302,7 +302,7 @@ def check_arrival(seed: int) -> None:
         assert held == known.run.categories[name]
 
 
-def test_long_steps_that_recur_are_said_with_the_line_to_write() -> None:
+def test_recurring_long_steps_are_reported_with_the_line_to_write() -> None:
     loop = Loop().steps(*[1] * 20, 60, *[1] * 9, 60, *[1] * 9, 60, *[1] * 5)
     report = replay([{"kind": "job", "start": 0, "end": loop.now}, *loop.rows])
     assert report["long_steps"] == {"every": 10, "long_s": 60, "usual_s": 1}

@@ -144,7 +144,7 @@ def left(time: int, key: int) -> Event:
 
 
 @pytest.mark.parametrize("clock", [[], [Event(0, ev.CLOCK, 1)]], ids=["host", "unknown"])
-def test_an_evaluation_has_what_it_dispatched_however_late_that_is_told(clock: list[Event]) -> None:
+def test_an_evaluation_has_what_it_dispatched_however_late_that_is_known(clock: list[Event]) -> None:
     ledger = Ledger()
     ledger.feed(job(*clock, start(0, rules.STEP, 5, 1), end(10, rules.STEP, 5, ev.ON_DEVICE), left(20, 5)))
     ledger.feed([start(20, rules.CUSTOM_PHASE, 6, name="eval"), start(22, rules.DATA_LOADING, 7)])

@@ -113,7 +113,7 @@ def test_the_policy_by_absence_tells_of_the_same_runs(name: str) -> None:
         }
 
 
-def test_a_story_that_is_told_wrong_is_noticed(tmp_path: Path) -> None:
+def test_a_story_with_a_wrong_alert_is_noticed(tmp_path: Path) -> None:
     promtool()
     with pytest.raises(AssertionError, match=r"(?s)a wrong one: .*TrainingHang"):
         judge("prometheus", {"a wrong one": Story(run(in_step=growing(10)), never())}, tmp_path)

@@ -67,7 +67,7 @@ def test_readme_and_page_tell_of_every_file_and_alert() -> None:
         assert f"`{rule['alert']}`, {rule['labels']['severity']}, " in text
 
 
-def test_wrong_options_and_missing_markers_are_told_of(copied: Path) -> None:
+def test_wrong_options_and_missing_markers_are_reported(copied: Path) -> None:
     done = generate("--windows", "1h")
     assert done.returncode == 2 and "--windows" in done.stderr
     (copied / PAGE).write_text("no markers\n")

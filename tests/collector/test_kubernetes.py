@@ -112,7 +112,7 @@ def test_every_object_that_is_named_is_there(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*BUILT, "gateway"])
-def test_the_configurations_that_are_asked_for_are_there(name: str) -> None:
+def test_the_requested_configurations_exist(name: str) -> None:
     one, container = collectors()[name]
     files = [Path(each.removeprefix("--config=")) for each in container["args"] if each.startswith("--config=/")]
     (volume,) = (each for each in one["volumes"] if each["name"] == "config")
@@ -148,7 +148,7 @@ def test_the_collector_does_not_keep_the_job_from_completing_nor_from_starting(n
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_the_trainer_is_told_what_our_detection_reads(name: str) -> None:
+def test_the_trainer_gets_the_variables_that_our_detection_reads(name: str) -> None:
     variables = environment(trainer(name))
     cluster = {kubernetes.CLUSTER: "10.0.0.1"}
     indices = {"JOB_COMPLETION_INDEX": "3"}  # Kubernetes' own doing

@@ -29,7 +29,7 @@ UNHEARD = Story([*lives(range(10, 180), crashes=stairs(0)), *OTHER], {})
         (UNHEARD, 9, {}), (UNHEARD, 10, {Reason.CRASH: 1, Reason.ROLLBACK: 1}), (UNHEARD, 16, {}),
     ],
 )  # fmt: skip
-def test_a_disruption_is_marked_when_it_is_told(
+def test_a_disruption_is_marked_when_it_is_announced(
     story: Story, minute: int, reasons: dict[Reason, int], tmp_path: Path
 ) -> None:
     marks = {one["name"]: one["expr"] for one in load("dashboards/goodput.grafana.json")["annotations"]["list"]}

@@ -115,6 +115,6 @@ def test_a_job_of_the_same_claim_sends_what_was_kept(tmp_path: Path) -> None:
     assert violated(one, RESTRICTED) == set()
 
 
-def test_full_queues_and_what_is_kept_beside_them_do_not_get_the_pod_evicted() -> None:
+def test_full_queues_and_the_other_files_do_not_get_the_pod_evicted() -> None:
     (queue,) = (each for each in pod("jobset-restricted")["volumes"] if each["name"] == "queue")
     assert size(queue["emptyDir"]["sizeLimit"]) > 2_000_000_000 + KEPT

@@ -143,7 +143,7 @@ def test_the_trainer_alone_has_a_token(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_the_token_lies_where_the_submission_time_is_asked_with_it(name: str) -> None:
+def test_the_token_lies_where_the_submission_time_is_requested_with_it(name: str) -> None:
     from otel_goodput._resources.kubernetes import ACCOUNT
 
     (volume,) = (each for each in pod(name)["volumes"] if "projected" in each)

@@ -72,7 +72,7 @@ def test_each_form(form: str, tmp_path: Path) -> None:
     assert (answer["attempts"], answer["steps"]) == (2, {"executed": 4, "kept": 3, "lost": 2})
 
 
-def test_what_is_wrong_is_said(tmp_path: Path) -> None:
+def test_what_is_wrong_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "entries.json"
     for text, message in (
         ("", b"there is no entry of ml-goodput-measurement"),

@@ -98,7 +98,7 @@ def test_an_argument_that_a_recorder_does_not_have() -> None:
         GoodputRecorder("job", "goodput_job", logging_enable=True)  # type: ignore[call-arg]
 
 
-def test_beside_this_packages_own_functions(tmp_path: Path, place: Path) -> None:
+def test_together_with_this_packages_own_functions(tmp_path: Path, place: Path) -> None:
     program = textwrap.dedent("""
         import otel_goodput, otel_goodput.compat
         otel_goodput.compat.install()

@@ -161,7 +161,7 @@ def test_recorders_of_a_job_are_one() -> None:
     assert goodput.open_handle(JOB, "another").recorder.run_id == "job.another"
 
 
-def test_loading_on_another_thread_is_beside_the_steps() -> None:
+def test_loading_on_another_thread_overlaps_the_steps() -> None:
     of = recorder()
     of.record_job_start_time()
     of.record_step_start_time(0)

@@ -43,7 +43,7 @@ def test_launchers_are_known_by_their_variables(environ: dict[str, str], expecte
 
 
 @pytest.mark.parametrize("wrong", ["two", "-1", "1.5", "9" * 40, "\u0663", "0x10"])
-def test_a_wrong_value_is_one_warning_and_not_told(wrong: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_value_is_one_warning_and_not_recorded(wrong: str, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
         actual = launches({"SLURM_JOB_ID": "17", "SLURM_RESTART_COUNT": wrong})
         assert actual == (Launch("slurm", None, "17"),)

@@ -84,7 +84,7 @@ def asks_to_wait(server: MetadataServer) -> bool:
 # --- Google's --------------------------------------------------------------------------------------------------------
 
 
-def test_a_preemption_is_told_at_once(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_preemption_is_announced_at_once(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
     with watching(server.host) as (_, watch):
         until(lambda: asks_to_wait(server))
         server.set(PREEMPTED, "TRUE")
@@ -119,7 +119,7 @@ def test_both_keys_are_watched_at_once(server: MetadataServer) -> None:
         assert [notice[0] for notice in watch.notices] == ["maintenance", "preemption"]
 
 
-def test_what_was_announced_before_the_start_is_told(server: MetadataServer) -> None:
+def test_what_was_announced_before_the_start_is_recorded(server: MetadataServer) -> None:
     server.set(PREEMPTED, "TRUE")
     with watching(server.host) as (_, watch):
         until(lambda: watch.notices)

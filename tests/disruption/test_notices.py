@@ -35,7 +35,7 @@ def recorded() -> Iterator[Recorded]:
     recorded.notices.close()
 
 
-def test_a_notice_is_told_called_back_and_flushed(recorded: Recorded) -> None:
+def test_a_notice_is_recorded_called_back_and_flushed(recorded: Recorded) -> None:
     called = []
     recorded.notices.on_preemption(lambda: called.append(threading.current_thread().name))
     recorded.notices.announce("preemption", 5, source="here")
@@ -44,7 +44,7 @@ def test_a_notice_is_told_called_back_and_flushed(recorded: Recorded) -> None:
     assert called == ["goodput-callbacks"] and recorded.flushed == [7.0]
 
 
-def test_the_same_announcement_is_told_once(recorded: Recorded) -> None:
+def test_the_same_announcement_is_recorded_once(recorded: Recorded) -> None:
     called = []
     recorded.notices.on_preemption(lambda: called.append(1))
     for moment in range(5):
@@ -127,7 +127,7 @@ def test_neither_a_slow_save_nor_a_dead_backend_holds_up_the_next_notice() -> No
     notices.close()
 
 
-def test_nothing_is_told_after_the_end(recorded: Recorded) -> None:
+def test_nothing_is_recorded_after_the_end(recorded: Recorded) -> None:
     recorded.notices.announce("signal", 1)
     recorded.notices.close()
     recorded.notices.announce("preemption", 2)

@@ -119,7 +119,7 @@ say("ready"); rest()
     assert error.partition("(")[0] in ended.errors
 
 
-def test_a_second_signal_is_told_once() -> None:
+def test_a_second_signal_is_recorded_once() -> None:
     program = Program(
         """
 calls = []

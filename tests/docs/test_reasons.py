@@ -30,7 +30,7 @@ def test_the_words_are_those_of_the_code() -> None:
     assert f"from {MARGIN_S} s before the last sign of life" in TEXT.replace("\n", " ")
 
 
-def test_of_methods_and_events_all_reasons_can_be_said() -> None:
+def test_every_reason_of_methods_and_events_can_be_recorded() -> None:
     for evidence in (*SYSTEM_EVENTS.values(), *EVENTS.values()):
         assert evidence.reason is None or (evidence.reason in SAYABLE and 0 < evidence.strength < 100)
 

@@ -115,7 +115,7 @@ def test_a_table_belongs_under_its_heading(old: str, new: str, refusal: str) -> 
         load().renewed(PAGE, text.replace(old, new, 1))
 
 
-def test_a_table_that_is_gone_is_said_and_nothing_is_written(tmp_path: Path) -> None:
+def test_a_missing_table_is_reported_and_nothing_is_written(tmp_path: Path) -> None:
     copy_to(tmp_path)
     page, stale = tmp_path / PAGE, tmp_path / "docs/reference/metrics.md"
     page.write_text(re.sub(r"<!-- begin: arguments.*end: arguments -->\n", "", page.read_text(), flags=re.DOTALL))

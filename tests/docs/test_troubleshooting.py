@@ -99,13 +99,13 @@ def message_of(symptom: Symptom, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("symptom", SYMPTOMS, ids=[one.quoted[:40] for one in SYMPTOMS])
-def test_it_is_said_in_these_words(symptom: Symptom, tmp_path: Path) -> None:
+def test_the_message_is_quoted_exactly(symptom: Symptom, tmp_path: Path) -> None:
     assert symptom.quoted in PAGE
     assert symptom.quoted in message_of(symptom, tmp_path)
 
 
 @pytest.mark.parametrize("symptom", ON_A_DEVICE, ids=[one.quoted[:40] for one in ON_A_DEVICE])
-def test_it_is_said_in_these_words_of_a_device(symptom: Symptom, tmp_path: Path) -> None:
+def test_the_message_about_a_device_is_quoted_exactly(symptom: Symptom, tmp_path: Path) -> None:
     pytest.importorskip("jax")
     assert symptom.quoted in PAGE
     assert symptom.quoted in message_of(symptom, tmp_path)

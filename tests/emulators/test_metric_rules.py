@@ -202,7 +202,7 @@ def test_what_is_odd_but_taken_is_noted(google: GoogleEmulator) -> None:
     assert google.refusals == []
 
 
-def test_refusals_are_told_by_reason_and_resource(google: GoogleEmulator) -> None:
+def test_refusals_name_the_reason_and_the_resource(google: GoogleEmulator) -> None:
     """The others are written, and the answer says which were not."""
     task = resource("generic_task", task_id="7")
     mixed = [series(rank=str(number)) for number in range(7)]

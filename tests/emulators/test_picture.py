@@ -104,5 +104,5 @@ def test_series_are_a_table() -> None:
     ]
 
 
-def test_nothing_is_said_of_nothing() -> None:
+def test_an_empty_picture() -> None:
     assert (tree([]), table({})) == ("no spans", "no series")

@@ -32,7 +32,7 @@ def test_those_of_every_time_are_there() -> None:
     assert set(WITHOUT_OTHERS) > EVERY_TIME
 
 
-def test_numbers_that_begin_again_are_told_of(tmp_path: Path) -> None:
+def test_restarting_step_numbers_are_warned_about(tmp_path: Path) -> None:
     """`enumerate` in each epoch: rollbacks by rule; the report says so, with the line to write, and advises nothing."""
     (result,) = perform(Program("programs/enumerated.py"), tmp_path)
     assert result.report["disruption_reasons"] == {"rollback": 2}

@@ -50,7 +50,7 @@ def test_what_goes_well_is_done_once(tmp_path: Path) -> None:
     assert (tmp_path / "tries").read_text() == "none\n"
 
 
-def test_the_next_try_is_told_how_the_last_one_ended(tmp_path: Path) -> None:
+def test_the_next_try_learns_how_the_last_one_ended(tmp_path: Path) -> None:
     (tmp_path / "tries").write_text("none\n")  # so that the first try does the steps 5 to 9, and fails in 7
     done = subprocess.run(
         retry(tmp_path, "-w", "0"), env=environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False
@@ -92,7 +92,7 @@ def test_a_signal_goes_to_the_job_and_ends_the_loop(tmp_path: Path, number: sign
 
 
 @pytest.mark.parametrize("words", [("-n", "many"), ("-w", "1.5"), ("-q",), ()])
-def test_what_it_takes_is_told(words: tuple[str, ...]) -> None:
+def test_wrong_use_prints_the_usage(words: tuple[str, ...]) -> None:
     done = subprocess.run(["sh", str(RETRY), *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 64
     assert "retry.sh" in done.stderr and "Traceback" not in done.stderr

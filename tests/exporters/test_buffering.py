@@ -128,7 +128,7 @@ def test_an_empty_export_asks_whether_anybody_listens() -> None:
     assert (buffer.export([]), buffer.dropped) == (SpanExportResult.FAILURE, 0)
 
 
-def test_errors_of_the_exporter_cost_its_batch_and_are_told() -> None:
+def test_errors_of_the_exporter_cost_its_batch_and_are_reported() -> None:
     class Broken(Service):
         def export(self, batch: Sequence[ReadableSpan]) -> SpanExportResult:
             if self.bad:

@@ -83,7 +83,7 @@ def test_what_is_missing_is_left_out() -> None:
     assert lines(collect(observed("up_down_counter", "goodput.time", category("productive", 0.0)))) == []
 
 
-def test_what_is_not_known_is_said_and_no_share_is_made_up() -> None:
+def test_what_is_not_known_is_stated_and_no_share_is_made_up() -> None:
     """The run's time is exact where nobody knows when the device was done, what it was spent for is not."""
     seconds = (category("productive", 1.0), category("custom", 3.0, custom="eval"))
     time = observed("up_down_counter", "goodput.time", *seconds)

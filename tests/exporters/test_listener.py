@@ -81,7 +81,7 @@ def test_a_receiver_that_comes_after_the_job_s_end_has_everything(wire: str, por
 
 
 @pytest.mark.parametrize("wire", BACKENDS)
-def test_where_nobody_comes_it_is_said_and_the_end_is_in_time(wire: str, port: int, tmp_path: Path) -> None:
+def test_if_nobody_scrapes_there_is_a_warning_and_the_end_is_in_time(wire: str, port: int, tmp_path: Path) -> None:
     grace_s = 3.0
     with job(tmp_path, wire, f"http://127.0.0.1:{port}", grace_s) as process:
         began = time.monotonic()

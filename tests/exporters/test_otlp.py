@@ -74,7 +74,7 @@ def test_all_spans_and_the_last_value_arrive(wire: str, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("wire", BACKENDS)
-def test_a_malformed_header_is_told_by_its_place(
+def test_a_malformed_header_is_reported_by_its_position(
     wire: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """OpenTelemetry leaves it out too, but logs all of it."""
@@ -104,7 +104,7 @@ def test_an_exporter_does_not_show_the_password_of_its_endpoint(wire: str, monke
             exporter = vars(exporter).get("_exporter")  # the one that it wraps
 
 
-def test_a_header_that_grpc_cannot_send_is_told_before_the_first_export(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_header_that_grpc_cannot_send_is_reported_before_the_first_export(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=1,authorization=Bearer%20s3cr3t%0A2")
     with pytest.raises(ExporterUnavailable) as failure:
         open_exporter("otlp", ExporterContext("job", "run", environ=os.environ))

@@ -135,9 +135,7 @@ def test_a_success_over_grpc_that_says_that_parts_were_rejected(
 
 
 @pytest.mark.parametrize("case", FAILURES)
-def test_what_is_no_success_is_said_once_and_stays(
-    case: str, server: HttpServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failure_is_reported_once_and_stays(case: str, server: HttpServer, caplog: pytest.LogCaptureFixture) -> None:
     answer, refusal = FAILURES[case]
     server.answer = (lambda _: answer) if isinstance(answer, Response) else answer
     # What is no HTTP at all is asked again by OpenTelemetry's exporters, as long as their time lasts.

@@ -124,7 +124,7 @@ def names(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("exporters", ["archive", "ARCHIVE,file", "auto"])
-def test_it_is_asked_for_like_ours(exporters: str, tmp_path: Path, environment: dict[str, str]) -> None:
+def test_it_is_selected_like_ours(exporters: str, tmp_path: Path, environment: dict[str, str]) -> None:
     done = train(tmp_path, environment, exporters)
     assert done.returncode == 0, done.stderr
     assert names(tmp_path) == ["attempt", "job", "step"]

@@ -135,7 +135,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert install_command("otlp") in str(caught.value)
 
 
-def test_a_variable_that_an_exporter_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_an_exporter_refuses_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "lzma")
     with pytest.raises(ExporterUnavailable, match="OTEL_EXPORTER_OTLP_COMPRESSION"):
         open_exporter("otlp", ExporterContext("job", "run", environ=os.environ))

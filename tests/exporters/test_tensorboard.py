@@ -296,7 +296,7 @@ JOB = """
 
 
 @pytest.mark.parametrize("where", ["path", "URL"])
-def test_a_job_with_forked_children_beside_tensorflow(tmp_path: Path, where: str) -> None:
+def test_a_job_with_forked_children_and_tensorflow(tmp_path: Path, where: str) -> None:
     """Children leave the parent's file alone; TensorFlow, for which TensorBoard looks, stays out of the job."""
     (tmp_path / "packages" / "tensorflow").mkdir(parents=True)
     (tmp_path / "packages" / "tensorflow" / "__init__.py").write_text("raise SystemExit('TensorFlow was imported')")

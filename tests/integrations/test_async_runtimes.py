@@ -254,7 +254,7 @@ def test_what_the_user_says(mode: str, expected: list[str], tmp_path: Path, monk
     assert [state for state, _ in clocks(tmp_path)] == expected and marker.marks == 0
 
 
-def test_nothing_asynchronous_is_nothing_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_asynchronous_causes_no_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_GOODPUT_DEVICE_CLOCK", "auto")
     recorder = Recorder("plain", directory=tmp_path, exporters="none", integrations="none")
     with recorder.job():

@@ -577,7 +577,7 @@ def test_it_does_not_stand_in_the_way_of_the_end(tmp_path: Path, how: str, statu
     assert round(known * 1e9) == round(report["elapsed_s"] * 1e9)
 
 
-def test_observing_after_the_end_is_said(recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
+def test_observing_after_the_end_is_warned_about(recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING), recorder.job():
         with recorder.step(0) as step:
             pass

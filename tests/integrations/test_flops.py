@@ -211,7 +211,7 @@ def test_a_loop_of_known_length() -> None:
     assert count_flops(lambda x: lax.fori_loop(0, 5, lambda _, x: x @ x, x), shape(8, 8)) == 5 * 2 * 8**3
 
 
-def test_a_loop_of_unknown_length_counts_once_and_it_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_loop_of_unknown_length_counts_once_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     def loop(x: Any) -> Any:
         return lax.while_loop(lambda x: x.sum() < 1, lambda x: x @ x, x)
 
@@ -307,7 +307,7 @@ def test_a_kernel_counts_its_grid_or_its_estimate() -> None:
         assert count_flops(call, shape(32, 16), shape(16, 16), cost_estimate=estimate) == 123
 
 
-def test_a_call_out_of_jax_is_said() -> None:
+def test_foreign_calls_are_listed_as_not_counted() -> None:
     if not hasattr(jax, "ffi"):
         return  # this jax has another way out, of no fixed name
     flops = tally(jax.ffi.ffi_call("some_kernel", shape(8, 8)), shape(8, 8))

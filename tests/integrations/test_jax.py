@@ -180,7 +180,7 @@ def test_a_changed_shape_compiles_again_and_is_flagged(watched: Watched) -> None
     assert goodput.totals().recompilations >= 1
 
 
-def test_recompilations_are_told_by_function_and_jaxs_own_are_left_out(watched: Watched) -> None:
+def test_recompilations_are_listed_by_function_without_jaxs_own(watched: Watched) -> None:
     """What is computed outside of a compiled function is compiled for each new shape, by jax for itself."""
     goodput, numpy = watched.recorder, jax.numpy
     train, evaluate = function("train_by_name"), function("evaluate_by_name")
@@ -472,7 +472,7 @@ goodput.shutdown()
 """
 
 
-def test_the_persistent_cache_is_told_of(tmp_path: Path) -> None:
+def test_the_persistent_cache_is_reported(tmp_path: Path) -> None:
     of_attempts = []
     for attempt in range(2):
         command = [sys.executable, "-W", "error", "-c", CACHED, str(tmp_path / "runs"), str(tmp_path / "cache")]

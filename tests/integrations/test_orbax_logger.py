@@ -122,7 +122,7 @@ def test_within_the_users_own_phase(job: Job) -> None:
         until(lambda: len(job.spans(SAVE)) == 2)
 
 
-def test_nothing_counts_twice_beside_the_automatic_hook(job: Job) -> None:
+def test_nothing_counts_twice_with_the_automatic_hook(job: Job) -> None:
     job.install()
     manager = job.manager(background=False, logger=logger(job))
     with job.recorder.job():

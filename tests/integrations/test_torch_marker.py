@@ -100,7 +100,7 @@ def test_a_traced_step_that_returns_nothing(recorder: Recorder, torch: Any) -> N
     assert totals.clock == "device" and totals.kept == 10
 
 
-def test_nothing_is_asked_or_recorded_while_a_graph_is_captured(recorder: Recorder, torch: Any) -> None:
+def test_nothing_is_queried_or_recorded_while_a_graph_is_captured(recorder: Recorder, torch: Any) -> None:
     """The stand-in refuses both, as CUDA does by spoiling the capture."""
     torch.initialized = True
     with recorder.job():

@@ -83,14 +83,14 @@ def test_nothing_is_sampled_unless_asked_for(tmp_path: Path, more: dict[str, str
     assert not list(tmp_path.glob("**/*.usage"))
 
 
-def test_without_psutil_it_is_said_and_training_goes_on(tmp_path: Path) -> None:
+def test_without_psutil_there_is_a_warning_and_training_continues(tmp_path: Path) -> None:
     job = started(tmp_path, hidden=True, OTEL_GOODPUT_USAGE_INTERVAL="1s")
     _, errors = job.communicate(timeout=60)
     assert job.returncode == 0 and errors.count("psutil is not installed") == 1
     assert not list(tmp_path.glob("**/*.usage"))
 
 
-def test_an_interval_that_is_none_is_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_interval_is_warned_about(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setenv("OTEL_GOODPUT_USAGE_INTERVAL", "10ms")
     assert config.read("job").usage_interval is None
     assert "usage is sampled once a second at most" in caplog.text

@@ -39,7 +39,7 @@ def test_a_run_that_had_finished_is_followed_by_a_new_one(ending: str, training:
 
 
 @pytest.mark.parametrize("ending", ["kill", "interrupt", "notice", "error"])
-def test_a_run_that_had_not_finished_goes_on_and_that_is_said(ending: str, training: Training) -> None:
+def test_a_run_that_had_not_finished_continues_with_a_warning(ending: str, training: Training) -> None:
     assert not lines_about_runs(training.start(ending))
     # What ended after a save is also told how to resume from it.
     (line,) = (each for each in lines_about_runs(training.start("end")) if "had not finished" in each)
@@ -227,7 +227,7 @@ with goodput.job():
 """
 
 
-def test_spans_of_a_finished_run_that_reached_nobody_are_told_of(tmp_path: Path) -> None:
+def test_unexported_spans_of_a_finished_run_are_warned_about(tmp_path: Path) -> None:
     """A run that goes on exports them itself; one that had finished is another run's no more."""
     training = Training(tmp_path, EXPORTS)
     away = {"OTEL_GOODPUT_EXPORTERS": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
@@ -246,7 +246,7 @@ def test_spans_of_a_finished_run_that_reached_nobody_are_told_of(tmp_path: Path)
     assert "recover" not in training.start("end", **at_hand), "they have been exported by now"
 
 
-def test_of_a_finished_run_whose_spans_have_left_nothing_is_said(tmp_path: Path) -> None:
+def test_a_finished_run_whose_spans_were_exported_causes_no_warning(tmp_path: Path) -> None:
     training = Training(tmp_path, EXPORTS)
     for _ in range(3):
         assert "recover" not in training.start("end", OTEL_GOODPUT_EXPORTERS="file,console")

@@ -392,7 +392,7 @@ def test_a_restart_with_a_spoilt_snapshot(snapped: RunDirectory, record: Callabl
         assert report["attempts"] == 3 and report["steps"]["kept"] == before["steps"]["kept"] + 1
 
 
-def test_events_read_back_are_those_told(little: RunDirectory, base: int) -> None:
+def test_events_read_back_are_those_written(little: RunDirectory, base: int) -> None:
     """The journal's own word for it, record by record."""
     events = [event for event in all_events(little) if event.time >= base]
     assert events == sorted(events, key=lambda event: event.time) or len(events) == len(set(events))

@@ -114,7 +114,7 @@ def test_a_newer_version_is_left_alone(tmp_path: Path) -> None:
 
 
 @given(overviews(), st.data())
-def test_a_forged_one_raises_what_is_said(overview: Overview, data: st.DataObject) -> None:
+def test_a_forged_digest_raises_the_documented_error(overview: Overview, data: st.DataObject) -> None:
     """With a correct checksum, and anything inside."""
     body = bytearray(encode(overview, 0, 1, (0, 0, 0))[FRAME.size :])
     packed, size = SIZES.unpack_from(body)

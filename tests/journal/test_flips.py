@@ -167,7 +167,7 @@ def test_a_missing_segment(whole: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert any("segment 1 is missing" in one["what"] for one in json.loads(capsys.readouterr().out)["damage"])
 
 
-def test_it_is_told_after_the_next_start_too(
+def test_it_is_reported_after_the_next_start_too(
     whole: Path, record: Callable[..., Recording], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """When a snapshot stands for what could not be read, the figures still rest on it."""

@@ -54,7 +54,7 @@ def run(tmp_path: Path) -> RunDirectory:
     return RunDirectory(tmp_path / "run")
 
 
-def test_every_process_is_heard_also_one_that_was_killed(run: RunDirectory) -> None:
+def test_every_process_counts_even_one_that_was_killed(run: RunDirectory) -> None:
     assert not run.file("digest", 2).exists()  # it did not live long enough for one
     report = RecordedRun(run).report()
     save = report.to_json()["checkpoints"]["save"]

@@ -59,7 +59,7 @@ def test_custom_names_of_every_attempt_stay_their_own(record: Callable[..., Reco
     assert recording.report_on_disk()["seconds"]["custom"] == {"eval": 4.0, "tidy": 2.0, "third": 1.0}
 
 
-def test_a_run_that_had_ended_goes_on_and_that_is_said(
+def test_a_run_that_had_ended_continues_with_a_warning(
     record: Callable[..., Recording], caplog: pytest.LogCaptureFixture
 ) -> None:
     record()

@@ -44,7 +44,7 @@ def test_when_a_run_was_placed_again(before: Facts, after: Facts, again: int) ->
     assert summed([before, after]).reschedules == again
 
 
-def test_outside_of_kubernetes_nothing_is_said() -> None:
+def test_outside_of_kubernetes_there_is_no_such_section() -> None:
     assert summed([facts(0), facts(1)]).to_json() == summed([]).to_json() == {}
 
 

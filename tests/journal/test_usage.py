@@ -55,7 +55,7 @@ def test_nothing_sampled_leaves_no_file(run: RunDirectory) -> None:
     assert not run.file("usage", 0, 0).exists()
 
 
-def test_a_file_that_cannot_be_written_is_told_once_and_tried_again(
+def test_a_file_that_cannot_be_written_is_reported_once_and_tried_again(
     run: RunDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
     sheet = UsageSheet(0, 0)
@@ -97,7 +97,7 @@ def test_what_is_damaged_is_refused_and_left_out(run: RunDirectory, change: dict
     assert usages(run, START + 99 * S) == []
 
 
-def test_a_newer_version_is_said(run: RunDirectory) -> None:
+def test_a_newer_version_is_reported(run: RunDirectory) -> None:
     path = written(run)
     content = json.loads(path.read_text())
     del content["checksum"]

@@ -116,7 +116,7 @@ def test_every_variable_is_documented() -> None:
         assert constant is variable
 
 
-def test_the_integrations_that_can_be_asked_for_are_there() -> None:
+def test_the_selectable_integrations_exist() -> None:
     """`signals`, `maintenance` and `kubernetes` watch the platform, the others libraries."""
     from otel_goodput import _integrations as integrations
 

@@ -43,7 +43,7 @@ def test_a_disruption_leaves_the_window_and_stays_in_the_run(tmp_path: Path) -> 
         assert points(reader, "goodput.disruptions")[("restart",)] == 2
 
 
-def test_loading_beside_the_training_thread(tmp_path: Path) -> None:
+def test_loading_on_a_thread_other_than_the_training_thread(tmp_path: Path) -> None:
     reader = InMemoryMetricReader()
     with Recorder("job", directory=tmp_path, exporters="none", metric_readers=[reader]) as recorder, recorder.job():
         assert points(reader, "goodput.loading.overlapped") == {(): 0}

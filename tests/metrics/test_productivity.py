@@ -51,7 +51,7 @@ def test_the_product_of_three(tmp_path: Path) -> None:
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
 
 
-def test_a_restart_knows_what_the_first_attempt_was_told(tmp_path: Path) -> None:
+def test_a_restart_knows_the_figures_of_the_first_attempt(tmp_path: Path) -> None:
     submitted = time.time() - 1000
     first = job(tmp_path, submitted_at=submitted, flops_per_step=2e12, peak_flops=8e12)
     # The scheduler that starts it again calls that a submission.
@@ -76,7 +76,7 @@ def test_what_was_kept_may_be_damaged(tmp_path: Path) -> None:
     assert job(tmp_path, first=10, flops_per_step=2e12, peak_flops=8e12)["program_goodput"] > 0
 
 
-def test_what_cannot_be_kept_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_kept_is_warned_about_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "run" / "journal" / "productivity.json").mkdir(parents=True)
     recorder = Recorder("kept", run_id="run", directory=tmp_path, exporters="none", flops_per_step=1.0)
     recorder.flush()

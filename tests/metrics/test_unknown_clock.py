@@ -84,7 +84,7 @@ def clock_of(metrics: dict[str, Metric]) -> dict[tuple[str], int]:
     return values(metrics["goodput.clock"])
 
 
-def test_with_a_clock_all_is_told() -> None:
+def test_with_a_clock_every_figure_is_there() -> None:
     run = Run()
     run.steps(120)
     metrics = run.metrics()
@@ -95,7 +95,7 @@ def test_with_a_clock_all_is_told() -> None:
     assert run.recorded() == 124, "the end of the last one is now, not past"
 
 
-def test_without_one_time_is_exact_and_nothing_is_said_of_its_share() -> None:
+def test_without_a_clock_time_is_exact_and_its_share_is_left_out() -> None:
     run = Run()
     run.clock(ClockState.UNKNOWN)
     run.steps(120)
@@ -149,7 +149,7 @@ def test_each_window_is_judged_by_its_own_steps() -> None:
     assert {key[-1] for key in values(metrics["badput.ratio"])} == {"run"}
 
 
-def test_no_clock_is_told_before_the_job() -> None:
+def test_no_clock_is_known_before_the_job() -> None:
     ledger, reader = Ledger(), InMemoryMetricReader()
     meter = MeterProvider([reader], shutdown_on_exit=False).get_meter("m")
     instruments.register(meter, lambda: ledger.totals(NS), lambda: 0, dict)

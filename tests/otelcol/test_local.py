@@ -212,7 +212,7 @@ def test_job_and_instance_are_the_job_s(seen: Seen) -> None:
     assert (about.labels["goodput_run_id"], about.labels["goodput_attempt"]) == (RUN, "1")
 
 
-def test_the_alert_rules_are_loaded_and_can_be_asked(seen: Seen) -> None:
+def test_the_alert_rules_are_loaded_and_can_be_queried(seen: Seen) -> None:
     (group,) = seen.prometheus.get("rules")["groups"]
     rules = load("alerts/prometheus.yaml")["groups"][0]["rules"]
     assert [rule["name"] for rule in group["rules"]] == [rule["alert"] for rule in rules]
@@ -221,7 +221,7 @@ def test_the_alert_rules_are_loaded_and_can_be_asked(seen: Seen) -> None:
     assert {name for name, answer in firing.items() if answer} == set()
 
 
-def test_a_run_that_died_is_told_of_and_one_that_ended_is_not(seen: Seen, tmp_path: Path) -> None:
+def test_a_run_that_died_fires_the_alert_and_one_that_ended_does_not(seen: Seen, tmp_path: Path) -> None:
     """As it is with five minutes of silence, here with half a second."""
     other = {**environ(seen.collector), "OTEL_GOODPUT_RUN_ID": "run-8"}
     with Job(tmp_path, other, job="gemma", exporters=["otlp"], middle="die") as job:

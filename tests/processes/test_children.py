@@ -133,7 +133,7 @@ def test_a_child_that_configures_itself_is_a_process(method: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
-def test_a_child_that_configures_itself_beside_its_parent(method: str, tmp_path: Path) -> None:
+def test_a_child_that_configures_itself_next_to_its_parent(method: str, tmp_path: Path) -> None:
     """The module's configure() is the parent's, the target's is the child's."""
     assert start(ALONE, tmp_path, method).stdout == "0\n"
     reports = reports_in(tmp_path)

@@ -112,7 +112,7 @@ def test_a_second_torchrun_of_a_finished_script_is_a_new_run(more: dict[str, str
         assert run.processes() == [0, 1]
 
 
-def test_a_torchrun_after_one_that_crashed_goes_on_and_is_said_once(programs: Programs) -> None:
+def test_a_torchrun_after_one_that_crashed_continues_with_one_warning(programs: Programs) -> None:
     programs.start(*torchrun(), after="os.kill(os.getpid(), signal.SIGKILL)")
     started, errors = programs.start(*torchrun())
     assert started == [["train", 0, 2, 1], ["train", 1, 2, 1]]
@@ -426,7 +426,7 @@ def test_a_parent_that_only_starts_those_that_train_leaves_nothing(programs: Pro
     assert [path.name for path in (programs.folder / "goodput").iterdir()] == []
 
 
-def test_what_becomes_known_within_the_job_is_said_once(programs: Programs) -> None:
+def test_what_becomes_known_within_the_job_is_logged_once(programs: Programs) -> None:
     within = STAND_IN.strip().replace("\n", "\n    ")
     started, errors = programs.start({}, within=within, after="goodput.flush(); goodput.flush()")
     assert started == [["train", 0, 1, 0]]
@@ -503,7 +503,7 @@ if __name__ == "__main__":
 """
 
 
-def test_children_that_are_spawned_to_train_are_told_what_to_write(programs: Programs) -> None:
+def test_children_that_are_spawned_to_train_get_the_line_to_write(programs: Programs) -> None:
     (programs.folder / "spawns.py").write_text(SPAWNS)
     ended = warm.run(
         [sys.executable, "spawns.py"], cwd=programs.folder, capture_output=True, text=True, timeout=60, check=True
@@ -512,7 +512,7 @@ def test_children_that_are_spawned_to_train_are_told_what_to_write(programs: Pro
     assert len(lines) == 2 and all("configure('spawns', process_index=" in line for line in lines), ended.stderr
 
 
-def test_children_that_are_forked_to_train_are_told_what_to_write(programs: Programs) -> None:
+def test_children_that_are_forked_to_train_get_the_line_to_write(programs: Programs) -> None:
     before = """
 import multiprocessing
 def train(rank):

@@ -148,7 +148,7 @@ def test_the_last_value_is_that_of_the_account(tmp_path: Path, monkeypatch: pyte
     assert exporter.ratios[-1] == slowest.ratio
 
 
-def test_a_folder_that_cannot_be_written_is_said_once(
+def test_a_folder_that_cannot_be_written_is_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = Recorder("pair", run_id="run", directory=tmp_path, exporters="none", process_count=2)

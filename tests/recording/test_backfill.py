@@ -145,7 +145,7 @@ def test_a_runtime_that_is_only_imported_marks_nothing(
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_exclusions_told_live(order: str, record: Callable[..., Recording], base: int) -> None:
+def test_exclusions_added_live(order: str, record: Callable[..., Recording], base: int) -> None:
     case = read_case("91_exclusion_simple")
     rows = [*case["events"]]
     for start, end in case["exclusions"]:

@@ -277,7 +277,9 @@ def test_phases_around_steps_of_several_traces(
             assert attributes(span).get("goodput.trace.number", 0) == (number // steps if traces == "shared" else 0)
 
 
-def test_spans_of_ones_own_are_left_alone_and_said(recording: Recording, caplog: pytest.LogCaptureFixture) -> None:
+def test_spans_of_ones_own_are_left_alone_with_a_warning(
+    recording: Recording, caplog: pytest.LogCaptureFixture
+) -> None:
     tracer = recording.recorder.tracer_provider.get_tracer("user")
     with caplog.at_level(logging.WARNING, "otel_goodput"), recording.recorder.job():
         for _ in range(6000):

@@ -7,7 +7,7 @@ import threading
 from otel_goodput._recording.hooks import CompileCache
 
 
-def test_nothing_is_told_of_a_cache_that_is_not_in_use() -> None:
+def test_an_unused_cache_is_not_reported() -> None:
     cache = CompileCache()
     assert cache.figures() is None
     cache.use()

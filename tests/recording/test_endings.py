@@ -141,7 +141,7 @@ def test_shutdown_closes_what_is_open_and_marks_it(recording: Recording) -> None
     assert recording.report_on_disk() == report
 
 
-def test_an_interrupted_job_counts_as_a_disruption_that_was_not_asked_for(record: Callable[..., Recording]) -> None:
+def test_an_interrupted_job_counts_as_an_unrequested_disruption(record: Callable[..., Recording]) -> None:
     """The process went away with its job open: what follows is no clean restart."""
     first = record()
     goodput.job().__enter__()
@@ -231,7 +231,7 @@ def test_shutdown_in_the_midst_of_the_keepers_work(record: Callable[..., Recordi
         assert single + summed == 3000
 
 
-def test_the_account_can_be_asked_after_the_end(recording: Recording) -> None:
+def test_the_account_can_be_read_after_the_end(recording: Recording) -> None:
     with goodput.job(), goodput.step(0):
         pass
     before = recording.report()

@@ -36,7 +36,7 @@ def test_epochs_count_on(recording: Recording) -> None:
     assert report["steps"]["kept"] == 12 and report["steps"]["lost"] == 0 and report["disruptions"] == 0
 
 
-def test_they_count_on_from_where_the_first_was_told_to_start(recording: Recording) -> None:
+def test_they_count_on_from_where_the_first_started(recording: Recording) -> None:
     with goodput.job():
         for _ in goodput.steps(range(2), start=100):
             pass

@@ -70,7 +70,7 @@ def test_what_is_inside_of_it_hangs_below_it(record: Callable[..., Recording]) -
 
 
 @pytest.mark.parametrize("count", [1, 100])
-def test_where_no_step_follows_nothing_is_said(count: int, recording: Recording) -> None:
+def test_there_is_no_warning_if_no_step_follows(count: int, recording: Recording) -> None:
     with goodput.job():
         with goodput.checkpoint_restore():
             pass

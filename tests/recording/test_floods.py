@@ -201,7 +201,7 @@ with goodput.job():
 """
 
 
-def test_a_flood_that_dies_is_told_by_the_next_attempt(tmp_path: Path) -> None:
+def test_a_flood_of_a_dead_attempt_is_exported_by_the_next_one(tmp_path: Path) -> None:
     environment = {**os.environ, "OTEL_BSP_SCHEDULE_DELAY": "60000"}
     command = [sys.executable, "-c", KILLED, str(tmp_path)]
     assert warm.run([*command, "kill"], env=environment, check=False).returncode == -signal.SIGKILL

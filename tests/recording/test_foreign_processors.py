@@ -155,7 +155,7 @@ def train(line: Recorder) -> None:
 
 
 @pytest.mark.parametrize("where", ["the user's provider", "span_processors", "in one", "in threads"])
-def test_every_start_is_heard_and_says_what_the_end_says(where: str, tmp_path: Path) -> None:
+def test_on_start_gets_every_span_with_the_members_of_its_end(where: str, tmp_path: Path) -> None:
     listening = Listening()
     if where == "the user's provider":
         provider = TracerProvider(shutdown_on_exit=False)

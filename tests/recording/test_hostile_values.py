@@ -152,7 +152,7 @@ def _nothing_read() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("lenient")
-def test_nothing_is_asked_or_kept(recording: Recording, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_argument_is_inspected_or_kept(recording: Recording, caplog: pytest.LogCaptureFixture) -> None:
     with goodput.job():
         for name, function in FUNCTIONS.items():
             value = OnADevice()
@@ -310,7 +310,7 @@ def test_arguments_that_do_not_fit_end_no_program(
 
 
 @pytest.mark.usefixtures("lenient")
-def test_it_is_said_once_with_the_line_to_write(recording: Recording, caplog: pytest.LogCaptureFixture) -> None:
+def test_there_is_one_warning_with_the_line_to_write(recording: Recording, caplog: pytest.LogCaptureFixture) -> None:
     with goodput.job(), goodput.step(0):
         for _ in range(3):
             with goodput.part("forward", color="red"):  # type: ignore[call-arg]

@@ -340,7 +340,7 @@ def test_where_the_place_among_the_processes_is_from(
         ({"OTEL_GOODPUT_PROCESS_INDEX": "4", "OTEL_GOODPUT_PROCESS_COUNT": "2"}, {}, "index 4 is impossible with 2"),
     ],
 )
-def test_a_place_that_cannot_be_is_said(
+def test_an_impossible_place_is_warned_about(
     variables: dict[str, str], given: dict[str, int], message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = config.read("job", environ=variables, **given)

@@ -81,7 +81,7 @@ def test_a_run_that_ended_and_goes_on_is_running_again(record: Callable[..., Rec
     assert state(second) == ENDED and heartbeat(second) > ended
 
 
-def test_the_attempt_after_one_that_failed_is_heard_of_before_its_job(record: Callable[..., Recording]) -> None:
+def test_the_attempt_after_one_that_failed_is_known_before_its_job(record: Callable[..., Recording]) -> None:
     record()
     with pytest.raises(OSError), goodput.job():
         raise OSError

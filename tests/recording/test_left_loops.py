@@ -318,7 +318,7 @@ def test_a_step_in_progress_stays_open(loop: Callable[[Watch], None], recording:
 
 
 @pytest.mark.parametrize("consume", ["pool", "coroutine"])
-def test_a_pool_that_fetches_the_next_batch_is_told_what_to_write(
+def test_a_pool_that_fetches_the_next_batch_gets_the_line_to_write(
     recording: Recording, caplog: pytest.LogCaptureFixture, consume: str
 ) -> None:
     """The thread that trains asks for the iterator, and another one for each item, in a context of its own."""
@@ -345,7 +345,7 @@ def test_a_pool_that_fetches_the_next_batch_is_told_what_to_write(
     assert caplog.messages == [warning["text"]]
 
 
-def test_a_thread_that_prefetches_is_said(recording: Recording, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_thread_that_prefetches_is_warned_about(recording: Recording, caplog: pytest.LogCaptureFixture) -> None:
     import queue
     import threading
 

@@ -73,7 +73,7 @@ def test_phases_before_the_job_are_its_own(recording: Recording, caplog: pytest.
     assert not messages(caplog)
 
 
-def test_what_loads_beside_begins_no_job(recording: Recording) -> None:
+def test_loading_in_the_background_begins_no_job(recording: Recording) -> None:
     def prefetch() -> None:
         with goodput.data_loading():
             pass
@@ -134,7 +134,7 @@ def test_a_report_before_configure(caplog: pytest.LogCaptureFixture, monkeypatch
     assert "goodput.configure(" in text
 
 
-def test_it_is_said_where_nobody_has_set_up_logging(tmp_path: Path) -> None:
+def test_it_is_logged_even_if_logging_is_not_set_up(tmp_path: Path) -> None:
     process = warm.run(
         [sys.executable, "-c", "import otel_goodput as g; print(g.report())"],
         capture_output=True, text=True, check=True, timeout=60,
@@ -199,7 +199,7 @@ def test_the_thread_that_opens_the_steps_trains(recording: Recording) -> None:
     assert not [span for span in recording.spans() if "goodput.blocking" in attributes(span)]
 
 
-def test_a_thread_that_steps_beside_the_one_that_trains_does_not(recording: Recording) -> None:
+def test_a_thread_that_steps_alongside_the_one_that_trains_does_not(recording: Recording) -> None:
     def another_thread() -> None:
         with goodput.step(100):
             pass

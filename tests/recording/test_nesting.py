@@ -283,7 +283,7 @@ def test_threads_at_once_lose_nothing(recording: Recording) -> None:
     assert {name: spans[name] for name in names} == names
 
 
-def test_names_told_by_many_threads_at_once(recording: Recording) -> None:
+def test_names_recorded_by_many_threads_at_once(recording: Recording) -> None:
     gate = threading.Barrier(THREADS)
 
     def work(number: int) -> None:

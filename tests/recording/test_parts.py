@@ -137,7 +137,7 @@ def test_outside_of_a_step(recording: Recording) -> None:
     assert parent(span) == identity(recording.span("job"))
 
 
-def test_of_another_thread_it_is_beside(recording: Recording) -> None:
+def test_a_part_on_another_thread_is_in_the_background(recording: Recording) -> None:
     def work() -> None:
         with goodput.part("prefetch"):
             pass

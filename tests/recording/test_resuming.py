@@ -130,7 +130,7 @@ def test_a_loop_that_skips_what_was_done(tmp_path: Path, start: str, given: int)
     assert sum(one.count for one in overview.step_bins) == 16
 
 
-def test_an_attempt_that_begins_anew_is_told_what_to_write(tmp_path: Path) -> None:
+def test_an_attempt_that_starts_from_scratch_gets_the_line_to_write(tmp_path: Path) -> None:
     report, log = run_twice(tmp_path, UNTOLD)
     line = "`goodput.steps(batches, start=8)`"
     assert line in log

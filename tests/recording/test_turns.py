@@ -153,7 +153,7 @@ def test_a_step_without_room_in_its_trace_leaves_nothing_to_the_next_trace() -> 
     assert (numbers[steps + 10], numbers[steps + 11]) == (1, 1)
 
 
-def test_a_load_that_was_asked_for_its_identity_keeps_it(recording: Recording) -> None:
+def test_a_load_keeps_the_identity_that_was_read(recording: Recording) -> None:
     spans = []
 
     def batches() -> Iterator[int]:

@@ -61,7 +61,7 @@ def test_when_a_condition_holds(text: str, a: float | None, b: float | None, exp
         ("step_time > 1 parsec", "one of us"),
     ],
 )
-def test_what_is_no_condition_is_said(text: str, why: str) -> None:
+def test_an_invalid_condition_is_refused(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why.replace("?", r"\?")):
         parse(text)
 

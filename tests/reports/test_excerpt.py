@@ -33,7 +33,7 @@ def part(run: RunDirectory, request: pytest.FixtureRequest) -> RunView:
     return RunView.open(RecordedRun(run), spans=request.param)
 
 
-def test_what_is_told_is_as_in_the_whole(whole: RunView, part: RunView) -> None:
+def test_the_excerpt_is_as_in_the_whole(whole: RunView, part: RunView) -> None:
     assert whole.left_out == 0 and whole.text == ""
     assert 0 < len(part.detail.steps) < len(whole.detail.steps) / 2
     steps = {(one.attempt, one.key): one for one in whole.detail.steps}
@@ -49,7 +49,7 @@ def test_what_is_told_is_as_in_the_whole(whole: RunView, part: RunView) -> None:
     assert [one.begin for one in part.detail.steps] == sorted(one.begin for one in part.detail.steps)
 
 
-def test_everything_within_the_windows_is_told(whole: RunView, part: RunView) -> None:
+def test_everything_within_the_windows_is_listed(whole: RunView, part: RunView) -> None:
     if not part.detail.owners:
         return
     excerpt = {(one.attempt, one.key) for one in part.detail.steps}
@@ -61,7 +61,7 @@ def test_everything_within_the_windows_is_told(whole: RunView, part: RunView) ->
         assert any(begin <= loss.time <= end for begin, end in part.windows)
 
 
-def test_sums_are_exact_and_what_is_left_out_is_said(whole: RunView, part: RunView) -> None:
+def test_sums_are_exact_and_what_is_left_out_is_counted(whole: RunView, part: RunView) -> None:
     summed: Counter[int] = Counter()
     for one in part.overview.bins:
         summed.update(one)

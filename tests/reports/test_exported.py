@@ -47,7 +47,7 @@ def test_the_page_has_what_spans_say_without_secrets(run: RunDirectory) -> None:
     assert "hunter2" not in json.dumps(held) and held["text"] == ""
 
 
-def test_damaged_lines_are_left_out_and_said(run: RunDirectory) -> None:
+def test_damaged_lines_are_left_out_and_reported(run: RunDirectory) -> None:
     [file] = run.path.glob("traces-*.jsonl")
     whole = contents(run)["rows"]
     with file.open("ab") as stream:

@@ -19,7 +19,7 @@ def recorder(directory: Path) -> goodput.Recorder:
     return goodput.Recorder("noted", run_id="noted", directory=directory, exporters="none", integrations="none")
 
 
-def test_a_note_stands_beside_the_figures_and_withholds_its_advice(tmp_path: Path) -> None:
+def test_a_note_stands_next_to_the_figures_and_withholds_its_advice(tmp_path: Path) -> None:
     text = "steps went back without a restore; write: for step, batch in goodput.steps(loader):"
     with recorder(tmp_path) as made:
         with made.job():

@@ -215,7 +215,7 @@ def test_the_best_interval_in_whole_steps(step: float, between: float, mtbf: flo
     assert "nan" not in str(plan)
 
 
-def test_what_is_not_known_is_assumed_and_said() -> None:
+def test_what_is_not_known_is_assumed_and_stated() -> None:
     plan = make_plan(Figures().given(mtbf=HOUR, save=10.0))
     assert (plan.figures.restore, plan.figures.reschedule) == (0, 0)
     assert str(plan).count("(assumed)") == 2

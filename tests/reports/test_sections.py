@@ -32,6 +32,6 @@ def test_that_it_is_not_regained() -> None:
     assert disruption_lines(resumes=0)[-1] == "      first step finished after 7.0 s, step 4 not reached again yet"
 
 
-def test_nothing_is_said_of_it_while_no_clock_tells_when_steps_are_over() -> None:
+def test_it_is_not_mentioned_while_no_clock_knows_when_steps_are_over() -> None:
     lines = disruption_lines({"kind": "clock", "state": "unknown", "start": 30, "attempt": 2})
     assert len(lines) == 3 and lines[-1].startswith("      cost ")

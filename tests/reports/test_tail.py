@@ -56,7 +56,7 @@ def spans(seen: dict[tuple[str, int], tuple[object, ...]], detail: Detail) -> No
 
 @pytest.mark.parametrize("observed", [True, False])
 @pytest.mark.parametrize("chunk", [1, 7, 60])
-def test_what_is_told_adds_up(tmp_path: Path, observed: bool, chunk: int) -> None:
+def test_news_add_up_to_the_whole(tmp_path: Path, observed: bool, chunk: int) -> None:
     """Owners, too: from a look on they replace those that were told from the same moment on."""
     events = list(Story(observed).life(0, 0, 45))
     events.sort(key=lambda one: one.time)  # a durable save is told in advance
@@ -101,7 +101,7 @@ def test_what_is_told_adds_up(tmp_path: Path, observed: bool, chunk: int) -> Non
     assert any(key[0] == "phase" and one[3] == NOT_KNOWN for key, one in seen.items()) or chunk > 1
 
 
-def test_of_too_much_the_last_is_told(tmp_path: Path) -> None:
+def test_of_too_much_the_latest_is_kept(tmp_path: Path) -> None:
     events = list(Story(False).life(0, 0, 400))
     grows, tail = Growing(tmp_path), Tail()
     history: list[News] = []

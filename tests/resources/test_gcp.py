@@ -67,7 +67,7 @@ def test_a_tpu(server: MetadataServer) -> None:
     assert detected(server, machines.TPU_VM) == {**machine, **SLICE}
 
 
-def test_a_tpu_that_has_told_its_type_only(server: MetadataServer) -> None:
+def test_a_tpu_of_which_only_the_type_is_known(server: MetadataServer) -> None:
     document = changed(machines.GPU_VM, attributes={"accelerator-type": "v6e-8"}, without="machineType")
     attributes = detected(server, document)
     assert (attributes["goodput.slice.type"], attributes["goodput.accelerator.type"]) == ("v6e-8", "TPU v6e")

@@ -170,7 +170,7 @@ def test_a_program_that_is_started_again_in_its_container_has_waited_for_nothing
     assert sum(waits.values()) == 100 * NS
 
 
-def test_of_several_containers_it_must_be_told_which(
+def test_with_several_containers_the_name_is_required(
     cluster: Cluster, api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     several = pod()
@@ -283,7 +283,7 @@ def test_it_is_asked_after_the_submission(cluster: Cluster, api: ApiServer) -> N
     assert api.paths == [JOBSET, POD, EVENTS]
 
 
-def test_a_submission_that_is_known_is_not_asked_for(cluster: Cluster, api: ApiServer) -> None:
+def test_a_known_submission_is_not_requested(cluster: Cluster, api: ApiServer) -> None:
     api.answers |= {POD: RUNNING, EVENTS: PULLED}
     received: list[Any] = []
     thread = seek(None, lambda: cluster, then=lambda one: received.append(waits_of(one, BEGAN, timeout_s=20)))

@@ -266,7 +266,7 @@ def test_in_a_pod_without_an_account(monkeypatch: pytest.MonkeyPatch, caplog: py
     assert received == [] and caplog.records == []
 
 
-def test_whoever_is_told_may_fail(
+def test_a_failing_callback_is_contained(
     api: ApiServer, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OTEL_GOODPUT_STRICT", "0")

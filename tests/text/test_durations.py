@@ -55,7 +55,7 @@ def test_no_moments(text: str) -> None:
         parse_moment(text)
 
 
-def test_moments_that_are_said_from_elsewhere() -> None:
+def test_moments_relative_to_the_start_or_to_now() -> None:
     assert parse_requested_moment("1h30m") == Moment(5400 * NS, relative=True)
     assert parse_requested_moment("1h").since(NS) == 3601 * NS and parse_requested_moment("1h").since(None) == 3600 * NS
     before = time.time_ns()

@@ -66,7 +66,7 @@ def bring(source: Path, to: Path) -> None:
 
 
 @pytest.mark.parametrize("snapshot", ["of the second", "of the first", "none"])
-def test_no_second_counts_twice_and_that_they_were_is_said(snapshot: str, tmp_path: Path) -> None:
+def test_no_second_counts_twice_and_the_overlap_is_reported(snapshot: str, tmp_path: Path) -> None:
     one, other, whole = (tmp_path / name for name in ("one", "other", "whole"))
     first, began = begin(one, 0)
     time.sleep(0.6)  # an outage that the launcher sees, and the process does not

@@ -141,7 +141,7 @@ def test_a_live_one_and_its_attempts(record: Callable[..., Recording], base: int
         goodput.shutdown()
 
 
-def test_a_damaged_segment_is_said(long: RunDirectory, tmp_path: Path) -> None:
+def test_a_damaged_segment_is_reported(long: RunDirectory, tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     run.make()
     for segment in long.segments()[:3]:

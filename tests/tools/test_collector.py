@@ -59,7 +59,7 @@ def test_the_head_says_what_it_is_and_how_it_was_written(place: str) -> None:
         ((*K8S, "--dir", "goodput"), "path or URL"),
     ],
 )
-def test_wrong_use_is_told_of(arguments: tuple[str, ...], refusal: str) -> None:
+def test_wrong_use_is_reported(arguments: tuple[str, ...], refusal: str) -> None:
     done = goodput("collector", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert refusal in done.stderr and "Traceback" not in done.stderr

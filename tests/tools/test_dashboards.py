@@ -110,7 +110,7 @@ def explained(document: Any) -> list[str]:
         (("gcp", "d", "--windows", ""), "invalid list of rolling windows"),
     ],
 )
-def test_wrong_options_are_told_of(arguments: tuple[str, ...], refusal: str, tmp_path: Path) -> None:
+def test_wrong_options_are_reported(arguments: tuple[str, ...], refusal: str, tmp_path: Path) -> None:
     done = goodput("dashboards", *arguments, cwd=tmp_path)
     assert done.returncode == 2 and refusal in done.stderr
     assert not list(tmp_path.iterdir())

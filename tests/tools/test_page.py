@@ -55,7 +55,7 @@ def test_a_moment_of_the_past(run: Path, tmp_path: Path) -> None:
     assert report["attempts"] == 1 and report["elapsed_s"] == pytest.approx(0.01)
 
 
-def test_what_does_not_go_together_is_said(run: Path, tmp_path: Path) -> None:
+def test_conflicting_options_are_refused(run: Path, tmp_path: Path) -> None:
     assert "is a directory: name a file" in failed(goodput("report", run, "--html", tmp_path))
     place = tmp_path / "no.html"
     for more in (["--json"], ["--window", "0s", "1s"], ["--process", "1"]):

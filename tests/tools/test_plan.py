@@ -31,7 +31,7 @@ def test_of_a_run_and_of_its_report(tmp_path: Path) -> None:
     assert again["step_s"] == pytest.approx(first["step_s"])
 
 
-def test_what_is_missing_is_said(tmp_path: Path) -> None:
+def test_what_is_missing_is_reported(tmp_path: Path) -> None:
     assert "holds no run" in failed(goodput("plan", tmp_path))
     finished("planned", tmp_path / "runs")
     assert "--mtbf" in failed(goodput("plan", tmp_path / "runs"))

@@ -119,7 +119,7 @@ def test_a_run_directory(tmp_path: Path) -> None:
     assert answered["steps"]["kept"] == 10
 
 
-def test_rows_that_make_no_sense_are_left_out_and_said(tmp_path: Path) -> None:
+def test_rows_that_make_no_sense_are_left_out_and_reported(tmp_path: Path) -> None:
     path = write_timeline(tmp_path / "odd.jsonl", [*SMALL, {"kind": "lunch", "start": 1}, {"kind": "step", "start": 2}])
     done = goodput("replay", path, "--json")
     assert done.returncode == 0

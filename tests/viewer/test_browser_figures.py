@@ -171,7 +171,7 @@ def test_the_cadence_and_the_fates_add_up(shown: tuple[Look, RunDirectory]) -> N
     assert f"{report['steps']['kept']:,} kept, {report['steps']['lost']:,} lost" in words
 
 
-def test_disruptions_are_told_with_reason_and_cost(story: RunDirectory, story_page: Path, look: Look) -> None:
+def test_disruptions_are_shown_with_reason_and_cost(story: RunDirectory, story_page: Path, look: Look) -> None:
     look.open(story_page)
     [one] = report_of(story)["disruption_list"]
     row = look.text("#disruptions tr[data-disruption]")
@@ -197,7 +197,7 @@ def test_which_of_several_processes_ended_first(lived: RunDirectory, tmp_path: P
     assert who in look.text("#selection")
 
 
-def test_who_said_the_reason_of_a_disruption(story: RunDirectory, tmp_path: Path, look: Look) -> None:
+def test_the_author_of_a_reason_is_shown(story: RunDirectory, tmp_path: Path, look: Look) -> None:
     run = RunDirectory(Path(shutil.copytree(story.path, tmp_path / "story")))
     [one] = report_of(run)["disruption_list"]
     options = ("--by", "alice <b>", "--note", "rack 7")

@@ -205,7 +205,7 @@ def test_runs_are_searched_and_two_are_compared(look: Look, place: Path, server:
     assert look.page.locator("#compare-configuration tbody tr").count() == len(configuration) > 0
 
 
-def test_a_server_that_goes_away_is_told(look: Look, server: Server) -> None:
+def test_a_server_that_goes_away_is_reported(look: Look, server: Server) -> None:
     look.open(f"http://127.0.0.1:{server.port}/")
     look.until("document.getElementById('live-state').dataset.kind === 'live'")
     server.stop()
@@ -215,7 +215,7 @@ def test_a_server_that_goes_away_is_told(look: Look, server: Server) -> None:
     look.messages.clear()  # the browser itself says that it reaches nobody
 
 
-def test_the_token_leaves_the_address_and_a_new_one_is_asked_for(look: Look, place: Path, server: Server) -> None:
+def test_the_token_leaves_the_address_and_a_new_one_is_requested(look: Look, place: Path, server: Server) -> None:
     assert look.page.url == f"http://127.0.0.1:{server.port}/"
     assert server.token not in look.js("document.documentElement.outerHTML + document.cookie + document.referrer")
     look.until("document.getElementById('live-state').dataset.kind === 'live'")
@@ -228,7 +228,7 @@ def test_the_token_leaves_the_address_and_a_new_one_is_asked_for(look: Look, pla
     look.messages.clear()  # the browser itself says what was refused
 
 
-def test_a_run_that_is_not_there_is_told(look: Look, server: Server) -> None:
+def test_a_run_that_does_not_exist_is_reported(look: Look, server: Server) -> None:
     answer = look.page.goto(f"http://127.0.0.1:{server.port}/runs/none")
     assert answer.status == 404
     look.messages.clear()  # the browser itself says so

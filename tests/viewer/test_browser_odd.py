@@ -138,7 +138,7 @@ def newer(packed: bytes) -> bytes:
     ],
     ids=["cut", "zeros", "no JSON", "another file", "newer"],
 )
-def test_a_document_that_cannot_be_read_is_told_of(
+def test_a_document_that_cannot_be_read_is_reported(
     story_page: Path, tmp_path: Path, look: Look, change: Callable[[bytes], bytes], words: str
 ) -> None:
     look.open(rewritten(story_page, tmp_path / "page.html", change), ready=False)
@@ -222,7 +222,7 @@ def test_a_running_elastic_job(tmp_path: Path, look: Look) -> None:
     assert "elastic_scale_up" in categories
 
 
-def test_a_rank_that_is_missing_is_told(lived_page: Path, look: Look) -> None:
+def test_a_missing_rank_is_reported(lived_page: Path, look: Look) -> None:
     look.open(lived_page)
     warnings = look.text("#warnings")
     assert "process 2" in warnings and "no journal" in warnings
@@ -232,7 +232,7 @@ def test_a_rank_that_is_missing_is_told(lived_page: Path, look: Look) -> None:
     assert set(tags) == {"problem"}
 
 
-def test_damaged_files_are_told(lived: RunDirectory, tmp_path: Path, look: Look) -> None:
+def test_damaged_files_are_reported(lived: RunDirectory, tmp_path: Path, look: Look) -> None:
     broken = tmp_path / "lived"
     shutil.copytree(lived.path, broken)
     for path in (broken / "journal").glob("p0000.*"):

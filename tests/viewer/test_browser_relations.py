@@ -97,7 +97,7 @@ def test_a_step_is_connected_with_the_same_step_on_all_ranks(timeline: Look) -> 
     assert 0 <= lane["y"] < timeline.js("goodput.timeline.height")
 
 
-def test_of_many_ranks_the_slowest_are_told_and_how_many_more_there_are(
+def test_of_many_ranks_the_slowest_are_shown_and_how_many_more_there_are(
     story: RunDirectory, look: Look, tmp_path: Path
 ) -> None:
     session = RunView.open(RecordedRun(story))

@@ -151,7 +151,7 @@ def test_steps_of_many_ranks_are_joined_to_so_many_rows(lived: RunDirectory) -> 
         assert middle == pytest.approx(sum(row.net_median for row in one_by_one) / len(one_by_one), rel=1e-6)
 
 
-def test_of_a_long_run_the_owners_of_what_is_told_one_by_one_are_told(tmp_path: Path) -> None:
+def test_a_long_run_has_the_owners_of_what_is_listed_in_detail(tmp_path: Path) -> None:
     live(tmp_path, "long", 0, 1200)
     page = Page(RunDirectory(tmp_path / "long"), spans=100)
     assert page.head["owners"] is None and page.head["detail"]["windows"]
@@ -301,7 +301,7 @@ def test_reading_can_be_followed_and_stopped(lived: RunDirectory) -> None:
         RunView.open(RecordedRun(lived), progress=stop)
 
 
-def test_the_numbers_of_names_and_phases_are_those_told(page: Page) -> None:
+def test_the_numbers_of_names_and_phases_are_those_reported(page: Page) -> None:
     assert page.head["phase_names"] == list(PHASES)
     assert [one["name"] for one in page.head["categories"][: rules.FIXED]] == list(rules.NAMES)
     assert page.head["names"][0] == ""

@@ -157,7 +157,7 @@ def test_without_owners_a_stretch_is_about_right_and_says_so(chromium: Any, tmp_
     assert run["cadence"]["steps"] > 0
 
 
-def test_steps_that_had_no_time_are_told_beside_the_histogram(chromium: Any, story: RunDirectory) -> None:
+def test_steps_without_a_time_are_counted_next_to_the_histogram(chromium: Any, story: RunDirectory) -> None:
     session = RunView.open(RecordedRun(story), spans=60)
     usual = Panels(chromium, session).shown["run"]["histograms"]["net log"]
     held = {**session.overview.histogram, (NET, 1, LOST, 0): 9}  # cut off as soon as they had begun

@@ -175,7 +175,7 @@ def test_a_job_is_followed_from_its_first_step_to_its_death_and_restart(place: P
 WITHOUT_POWER = ("setpriv", "--inh-caps=-all", "--bounding-set=-all") if os.geteuid() == 0 and which("setpriv") else ()
 
 
-def test_what_is_said_of_a_disruption_is_shown_when_it_is_said(place: Path) -> None:
+def test_a_statement_about_a_disruption_is_shown_at_once(place: Path) -> None:
     killed("job", place)
     finished("job", place, 5, 12)
     with serving(place) as server:

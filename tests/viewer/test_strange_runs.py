@@ -137,7 +137,7 @@ def test_a_disk_that_is_full_has_no_part_of_a_page(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "page.html"]
 
 
-def test_long_work_is_told_on_a_terminal_and_can_be_interrupted(tmp_path: Path) -> None:
+def test_long_work_shows_progress_on_a_terminal_and_can_be_interrupted(tmp_path: Path) -> None:
     pty = pytest.importorskip("pty")
     import os
 

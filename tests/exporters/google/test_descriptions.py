@@ -45,7 +45,7 @@ def ask(descriptions: Descriptions, request: Any = REQUEST) -> None:
     descriptions.wait(HEAD_START_S)
 
 
-def test_a_refusal_is_told_when_points_are_accepted(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refusal_is_reported_when_points_are_accepted(caplog: pytest.LogCaptureFixture) -> None:
     with refusing() as descriptions:
         ask(descriptions)
         with caplog.at_level(logging.WARNING):
@@ -55,7 +55,7 @@ def test_a_refusal_is_told_when_points_are_accepted(caplog: pytest.LogCaptureFix
     ]
 
 
-def test_a_refusal_of_long_ago_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_old_refusal_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     """The points went through just after the service let everything through, but no description was tried by then."""
     with refusing() as descriptions:
         ask(descriptions)

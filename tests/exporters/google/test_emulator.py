@@ -126,7 +126,9 @@ def test_errors_come_until_healed(
     write(metrics)
 
 
-def test_what_is_missing_is_told_as_google_tells_it(emulator: GoogleEmulator, metrics: MetricServiceClient) -> None:
+def test_what_is_missing_is_reported_as_google_reports_it(
+    emulator: GoogleEmulator, metrics: MetricServiceClient
+) -> None:
     emulator.fail(METRICS, "PERMISSION_DENIED")
     with refused("PERMISSION_DENIED", "Permission 'monitoring.timeSeries.create' denied") as caught:
         write(metrics)
@@ -135,7 +137,7 @@ def test_what_is_missing_is_told_as_google_tells_it(emulator: GoogleEmulator, me
     assert (info.reason, info.metadata["permission"]) == ("IAM_PERMISSION_DENIED", "monitoring.timeSeries.create")
 
 
-def test_when_to_come_again_is_told(emulator: GoogleEmulator, metrics: MetricServiceClient) -> None:
+def test_the_error_says_when_to_try_again(emulator: GoogleEmulator, metrics: MetricServiceClient) -> None:
     emulator.fail(METRICS, "UNAVAILABLE", retry_after_s=1.5)
     with refused("UNAVAILABLE") as caught:
         write(metrics)

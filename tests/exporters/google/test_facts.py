@@ -18,7 +18,7 @@ from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.run_view import RunView
 
 
-def test_what_auto_chose_is_told_and_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_auto_chose_is_recorded_and_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "reason", lambda name, _: name if name in ("gcp", "file") else "")
     monkeypatch.setenv("OTEL_GOODPUT_GCP_PROJECT", "my-project")
     monkeypatch.setenv("OTEL_GOODPUT_GCP_ENDPOINT", "https://localhost:1")
@@ -36,7 +36,7 @@ def test_what_auto_chose_is_told_and_linked(tmp_path: Path, monkeypatch: pytest.
     assert address.startswith("https://console.cloud.google.com/") and address.endswith("?project=my-project")
 
 
-def test_the_project_of_the_credentials_is_told_once_they_are_found() -> None:
+def test_the_project_of_the_credentials_is_logged_once_they_are_found() -> None:
     connection = Connection({})
     assert connection.known_project() == ""
     connection._default = object(), "of-the-credentials"

@@ -254,7 +254,7 @@ def test_what_could_not_be_written_is_written_later(metrics: Metrics) -> None:
     assert metrics.values("g") == {"b": [1.0]}
 
 
-def test_what_is_not_allowed_is_said_once(metrics: Metrics, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_permission_is_reported_once(metrics: Metrics, caplog: pytest.LogCaptureFixture) -> None:
     metrics.google.fail("*", "PERMISSION_DENIED", None)
     with caplog.at_level(logging.WARNING):
         for number in range(50):

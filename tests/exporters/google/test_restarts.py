@@ -129,7 +129,7 @@ def test_a_restart_follows_within_the_five_seconds_of_a_point(google: GoogleEmul
 # --- beside each other ------------------------------------------------------------------------------------------------
 
 
-def test_several_leaders_are_told_of(google: GoogleEmulator, tmp_path: Path) -> None:
+def test_several_leaders_are_warned_about(google: GoogleEmulator, tmp_path: Path) -> None:
     """Hosts whose process takes itself for the first, each: their points alternate, and there is no flood of requests.
 
     Of three at least two have lost the race for a point three times by the end, which is when it is told.

@@ -63,7 +63,7 @@ def requests(client: MetricServiceClient) -> Callable[[Sequence[Series]], Callab
     return request
 
 
-def test_what_is_told_no_more_is_not_told_of_later() -> None:
+def test_what_is_no_longer_refused_is_not_reported_later() -> None:
     """A ratio that was held, and is not known any more when the process ends."""
     with GoogleEmulator() as google, grpc.insecure_channel(google.endpoint.removeprefix("http://")) as channel:
         client = MetricServiceClient(transport=MetricServiceGrpcTransport(channel=channel))

@@ -169,7 +169,7 @@ def test_an_odd_span_takes_no_other_along(traces: Traces, odd: str) -> None:
     assert (traces.dropped, len(traces.names())) == ((1, 100) if lost else (0, 101)), traces.google.refusals
 
 
-def test_what_does_not_fit_is_told_in_another_way(traces: Traces) -> None:
+def test_what_does_not_fit_is_exported_as_text(traces: Traces) -> None:
     traces.export(span(0, attributes={"flops": 2**63, "rate": 0.000012345, "on": True, "tags": ["a", "b"]}))
     (exported,) = traces.attributes()
     assert exported["flops"] == str(2**63)
@@ -208,7 +208,7 @@ def test_what_passes_is_waited_for(traces: Traces, fault: str) -> None:
     assert traces.dropped == 0 and not traces.google.refusals
 
 
-def test_what_is_not_allowed_is_said_once(traces: Traces, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_permission_is_reported_once(traces: Traces, caplog: pytest.LogCaptureFixture) -> None:
     traces.google.fail("*", "PERMISSION_DENIED", None)
     with caplog.at_level(logging.WARNING):
         for number in range(50):
@@ -244,7 +244,7 @@ def test_what_is_kept_is_bounded_and_what_is_above_is_counted(traces: Traces) ->
         ("UNIMPLEMENTED", "Method not found", "OTEL_GOODPUT_GCP_ENDPOINT"),
     ],
 )  # fmt: skip
-def test_what_would_help_is_said(
+def test_the_error_says_what_would_help(
     traces: Traces, caplog: pytest.LogCaptureFixture, code: str, text: str, cure: str
 ) -> None:
     traces.google.fail("*", code, None, text=text)

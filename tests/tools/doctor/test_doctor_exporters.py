@@ -314,7 +314,7 @@ def test_the_extra_is_not_installed(exporters: str, place: Path) -> None:
     )
 
 
-def test_what_exporters_complain_of_is_told_without_the_secret(place: Path) -> None:
+def test_complaints_of_exporters_are_shown_without_the_secret(place: Path) -> None:
     done = doctor(
         place,
         OTEL_EXPORTER_OTLP_ENDPOINT="http://me:swordfish@127.0.0.1:9",

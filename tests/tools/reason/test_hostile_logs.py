@@ -99,7 +99,7 @@ def statement_lines(draw: st.DrawFn) -> bytes:
 
 @given(st.lists(statement_lines(), max_size=5))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_was_said_is_not_trusted(tmp_path: Path, lines: list[bytes]) -> None:
+def test_statements_are_not_trusted(tmp_path: Path, lines: list[bytes]) -> None:
     run = RunDirectory(tmp_path / "run")
     run.make()
     run.reasons_path.write_bytes(b"\n".join(lines))

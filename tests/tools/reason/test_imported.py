@@ -199,7 +199,7 @@ def test_a_machine_that_is_stopped_after_its_job_has_died(own: Callable[[str], P
     assert reported(folder)[2][0] == "crash"
 
 
-def test_a_person_is_heard_before_a_log(own: Callable[[str], Path]) -> None:
+def test_a_person_takes_precedence_over_a_log(own: Callable[[str], Path]) -> None:
     folder = own("machine")
     at = middle(losses(folder)[2])
     succeeded(goodput("reason", folder, 2, "maintenance", "--by", "alice"))

@@ -45,7 +45,7 @@ def entries(place: Path | str) -> dict[int, dict[str, Any]]:
     return {one["attempt"]: one for one in report["disruption_list"]}
 
 
-def test_what_is_said_is_in_every_view(tmp_path: Path) -> None:
+def test_a_statement_is_in_every_view(tmp_path: Path) -> None:
     folder = disrupted_run(tmp_path / "runs")
     runs = folder.parent
     before = json.loads(succeeded(goodput("report", runs, "--json")))
@@ -151,7 +151,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("2", "crash", "--import", "x"), "leave out ATTEMPT and REASON"),
     ],
 )
-def test_what_cannot_be_said(run: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_invalid_statements_are_refused(run: Path, arguments: tuple[str, ...], message: str) -> None:
     assert message in failed(goodput("reason", run, *arguments))
     assert not (run / "journal" / "disruptions.reasons").exists()
 
@@ -179,7 +179,7 @@ def test_one_run_of_several_is_named(tmp_path: Path) -> None:
     assert "run 'job': 3 attempts" in text and "run 'other': 1 attempt\n" in text
 
 
-def test_what_cannot_be_read_is_left_out_and_told(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_left_out_and_reported(tmp_path: Path) -> None:
     folder = disrupted_run(tmp_path)
     succeeded(goodput("reason", tmp_path, 2, "maintenance", "--by", "alice"))
     path = folder / "journal" / "disruptions.reasons"
@@ -332,7 +332,7 @@ def test_many_who_speak_at_once(tmp_path: Path) -> None:
     )
 
 
-def test_a_full_file_is_told(tmp_path: Path) -> None:
+def test_a_full_file_is_reported(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     run.make()
     many = [statement(2, "signal", "crash", "alice", person=True, recorded_at=1.0, note="x" * 200)] * 2000

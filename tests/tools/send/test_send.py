@@ -167,7 +167,7 @@ def test_a_failure_that_passes_costs_no_line(wire: str, traces: Path) -> None:
 
 
 @pytest.mark.parametrize("wire", RECEIVERS)
-def test_what_went_before_its_turn_is_told_when_cut_off(wire: str, traces: Path) -> None:
+def test_files_sent_out_of_turn_are_reported_when_cut_off(wire: str, traces: Path) -> None:
     script = {2: UNSURE[wire], 4: Say(grpc.StatusCode.UNAUTHENTICATED) if wire == GRPC else Say(401)}
     there = {"OTEL_EXPORTER_OTLP_PROTOCOL": wire}
     with RECEIVERS[wire](lambda number: script.get(number, TAKE)) as received:
@@ -178,7 +178,7 @@ def test_what_went_before_its_turn_is_told_when_cut_off(wire: str, traces: Path)
 
 
 @pytest.mark.parametrize("wire", RECEIVERS)
-def test_a_lost_answer_is_told(wire: str, traces: Path) -> None:
+def test_a_lost_answer_is_reported(wire: str, traces: Path) -> None:
     over = threading.Event()
     lost = Say(keep=True, drop=True) if wire == HTTP else Say(keep=True, hang=over)
     with RECEIVERS[wire](lambda number: lost if number == 0 else TAKE) as received:
@@ -261,7 +261,7 @@ def test_a_success_that_is_not_otlp_s_costs_no_line(case: str, traces: Path) -> 
 
 
 @pytest.mark.parametrize("wire", RECEIVERS)
-def test_what_was_not_taken_of_a_request_is_told(wire: str, traces: Path) -> None:
+def test_the_rejected_part_of_a_request_is_reported(wire: str, traces: Path) -> None:
     with RECEIVERS[wire](lambda number: PARTLY if number == 2 else TAKE) as received:
         done = send(traces, "--json", to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire)
         (account,) = answer(done)["files"]

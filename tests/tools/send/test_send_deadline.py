@@ -202,7 +202,7 @@ def test_the_time_is_that_of_all_files(traces: Path, port: int) -> None:
 
 
 @pytest.mark.parametrize(("wire", "end"), [(HTTP, signal.SIGINT), (GRPC, signal.SIGKILL)], ids=[HTTP, GRPC])
-def test_who_waits_is_told_for_what_and_may_go(wire: str, end: signal.Signals, traces: Path, port: int) -> None:
+def test_the_wait_has_a_message_and_can_be_interrupted(wire: str, end: signal.Signals, traces: Path, port: int) -> None:
     endpoint = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-W", "error", "-m", "otel_goodput", "send", "--json", str(traces)]
     variables = environment(OTEL_EXPORTER_OTLP_ENDPOINT=endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire)

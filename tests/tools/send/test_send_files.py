@@ -38,7 +38,9 @@ def victim(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("disguise", [as_a_pipe, as_a_link, as_a_huge_file])
 @pytest.mark.parametrize("end", [".sent", ".sent.lock"])
-def test_beside_a_file(end: str, disguise: Callable[[Path, Path], None], traces: Path, run: Path, victim: Path) -> None:
+def test_next_to_a_file(
+    end: str, disguise: Callable[[Path, Path], None], traces: Path, run: Path, victim: Path
+) -> None:
     """Refused, with its name; a lock's content is nothing to us."""
     copy = traces.with_name(traces.name + end)
     disguise(copy, victim)

@@ -34,7 +34,7 @@ def test_all_is_well(google: GoogleEmulator, examined: Examined) -> None:
     assert (google.spans, google.series, google.otlp_spans, google.otlp_series) == ([], {}, [], {})
 
 
-def test_nothing_is_asked_without_being_told_to(google: GoogleEmulator, examined: Examined, tmp_path: Path) -> None:
+def test_no_service_is_called_without_the_option(google: GoogleEmulator, examined: Examined, tmp_path: Path) -> None:
     done = examined(gcp=False, OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, **PROJECT)
     where = f"({google.endpoint}), project test-project"
     assert f"traces to {TRACE} {where}; metrics to {MONITORING} {where}" in findings(done, "exporter gcp", "ok")
