@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -119,8 +120,10 @@ class Segment:
 
     def rest(self) -> None:
         """Free its memory until it is read: it is no longer written, and the file has its data."""
-        if self._file >= 0 and isinstance(self.buffer, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-            self.buffer.madvise(mmap.MADV_DONTNEED)
+        mapped = self.buffer
+        if self._file >= 0 and isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            with suppress(ValueError):  # another thread has just released it
+                mapped.madvise(mmap.MADV_DONTNEED)
 
     def release(self) -> None:
         """Unmap and close the file. A late writer then writes to a buffer that is thrown away."""

@@ -221,7 +221,7 @@ class Keeper:
 
     def _follow_up(self) -> None:
         """Feed the ledger and record durations until all is done; do the urgent work on the journal in between."""
-        journal, record = self.account.journal, self.account.listeners.record_durations
+        record = self.account.listeners.record_durations
         late, more = 0.0, True
         for _ in range(BITES):
             if self._behind or late > LATE_PAUSES_S or self._stop.is_set():
@@ -244,15 +244,14 @@ class Keeper:
                 break
             self._beat()
             self._between()
-            for segment in journal.segments[1:]:
-                if segment is not journal.current:  # nobody writes to it any more, and it waits to be drained
-                    segment.rest()
             self._seal()
 
     def _seal(self) -> None:
         """Collect full segments; write a snapshot if enough has happened since the last one."""
         journal = self.account.journal
-        self._kept += journal.take_full()
+        for segment in journal.take_full():
+            segment.rest()  # until the next snapshot
+            self._kept.append(segment)
         if self.run is None:
             for segment in self._kept:
                 segment.release()

@@ -1,7 +1,7 @@
 """The thread that prepares spare segments, so that the journal need not continue in memory that a SIGKILL would lose.
 
-It does nothing else: a snapshot, an fsync or an archive may keep a slow disk busy for seconds, and a loop of empty
-steps fills a segment in 0.2 s.
+It also frees the memory of those that are full, and does nothing else: a snapshot, an fsync or an archive may keep a
+slow disk busy for seconds, and a loop of empty steps fills a segment in 0.2 s.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ class Spares:
             self._journal.rolled.wait()
             self._journal.rolled.clear()
             try:
+                for segment in self._journal.segments[:-1]:
+                    segment.rest()
                 self.lay()
             except Exception as error:
                 contain("journal segments", error)

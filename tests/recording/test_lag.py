@@ -61,6 +61,32 @@ def test_the_ledger_is_not_held_for_long(recording: Recording) -> None:
         assert held < (time.thread_time() - began) / 25
 
 
+def mapped_segments() -> int:
+    """Bytes of segments that are in the memory of this process."""
+    held, counted = 0, False
+    for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
+        name, *values = line.split()
+        if not name.endswith(":"):
+            counted = line.endswith(".segment")
+        elif counted and name == "Rss:":
+            held += int(values[0]) << 10
+    return held
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="memory is read from /proc")
+def test_segments_that_wait_for_the_ledger_take_no_memory(recording: Recording) -> None:
+    """Whatever the keeper waits for meanwhile, such as a slow disk."""
+    account, steps = recording.recorder._account, 4 * CAPACITY
+    with goodput.job(), account.lock:  # the keeper waits
+        for _ in goodput.steps(range(steps)):
+            pass
+        assert account.journal.current.number >= 4
+        until(lambda: mapped_segments() < 2 << 20, lacking=lambda: f"{mapped_segments()} bytes")
+    goodput.shutdown()
+    report = recording.report_on_disk()
+    assert report["steps"]["kept"] == steps and not report["damage"]
+
+
 def test_a_report_that_is_behind_says_so(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     account = recording.recorder._account
     with goodput.job():
