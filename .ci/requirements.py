@@ -1,4 +1,4 @@
-"""What `make test` installs beside this package, a requirement a line: what `make lock` locks.
+"""What `make test` installs in addition to this package, a requirement a line: what `make lock` locks.
 
 Extras of this package are taken apart, for a lock has hashes, and this package has none.
 """

@@ -22,7 +22,7 @@ does nothing) are the yardstick of a step; otel_goodput does the accounting and 
 ml-goodput-measurement all runs but the network: Google's client is stubbed.
 
 What watching jax costs is measured on jax's CPU backend, held to one core as its device; what taking the time costs is
-taken off. A bare sleep is the yardstick of a thread that wakes up by itself: that alone is dear on virtual machines.
+taken off. A bare sleep is the yardstick of a thread that wakes up by itself: that alone is costly on virtual machines.
 """
 
 

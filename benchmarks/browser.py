@@ -118,7 +118,7 @@ def _measured(browser: Any, path: Path) -> Measured:
 
 
 def _chromium() -> str:
-    """Where Chromium is: beside Python, where `make parts` puts it, or on PATH. LookupError without one."""
+    """Where Chromium is: next to Python, where `make parts` puts it, or on PATH. LookupError without one."""
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
     for place in (str(Path(sys.executable).parent), None):
         for name in names:

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.cloud``: what exporting to Google Cloud costs and loses, beside Google's own exporters.
+"""``python -m benchmarks.cloud``: what exporting to Google Cloud costs and loses, compared with Google's own exporters.
 
 Both write to the emulator of the tests, each to one of its own. Prints one table and writes RESULTS-GCP.md.
 """

@@ -1,4 +1,4 @@
-"""A job that exports to Google's services: ``python -m benchmarks.cloud_job NAME``, told by JSON what to do.
+"""A job that exports to Google's services: ``python -m benchmarks.cloud_job NAME``; JSON says what to do.
 
 Steps of a data load and a little sleep; prints ``over`` when the loop is, then ends as a job ends. Of the threads' CPU
 only what exports is counted: OpenTelemetry's threads and those of gRPC.

@@ -46,7 +46,7 @@ def resident() -> int | None:
 
 
 class Ours:
-    """A job of `steps` steps told with times of their own, a second each: rolling windows are as full as they get."""
+    """A job of `steps` steps with explicit times, a second each: rolling windows are as full as they get."""
 
     def __init__(self, stack: ExitStack, steps: int) -> None:
         import otel_goodput as goodput

@@ -1,4 +1,4 @@
-"""What ``import otel_goodput`` costs a process, beside the SDK that it stands on."""
+"""What ``import otel_goodput`` costs a process, compared with the SDK that it needs."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from benchmarks.rounds import serve
 from benchmarks.step import Discard, work_of
 
 PACE_S = 0.0015  # of work between two steps of which the costs of observe() are taken
-WARM_UP = 128  # steps told before a measurement, so that no longer every one is exported
+WARM_UP = 128  # steps recorded before a measurement, so that no longer every one is exported
 CHUNK = 50  # steps in a row that are observed alike
 RUN = 500  # dispatches in a row; a busy system disturbs some of such runs and not their median
 RECORDED = {  # by jax.monitoring, and what registers a listener

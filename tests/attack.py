@@ -32,7 +32,7 @@ SCENARIOS = (
     Scenario(
         "Google Cloud: refusals, faults, limits, credentials",
         (
-            "exporters/google/test_failures.py",
+            "exporters/google/test_delivery_failures.py",
             "exporters/google/test_fitting.py",
             "exporters/google/test_metrics.py",
             "exporters/google/test_restarts.py",
@@ -41,7 +41,7 @@ SCENARIOS = (
     Scenario("names that no encoding can express", ("recording/test_misuse.py", "exporters/test_otlp_json.py")),
     Scenario(
         "queues that overflow, floods of phases",
-        ("recording/test_span_queue.py", "recording/test_thinning.py", "recording/test_floods.py"),
+        ("recording/test_span_queue.py", "recording/test_sampling.py", "recording/test_floods.py"),
     ),
     Scenario("traces of 64 ranks and 10⁶ steps", ("recording/test_budget.py", "exporters/google/test_budget.py")),
     Scenario(
@@ -90,7 +90,7 @@ SCENARIOS = (
     Scenario("real processes, killed", ("crash/*.py",)),
     Scenario(
         "terminal escapes and credentials",
-        ("tools/test_escapes.py", "exporters/google/test_credentials.py", "disruption/test_reception.py"),
+        ("tools/test_escapes.py", "exporters/google/test_credentials.py", "disruption/test_metadata_reception.py"),
     ),
 )
 OTHERS = "other long tests"

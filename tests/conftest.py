@@ -1,4 +1,4 @@
-"""What every test stands on: strict errors, an environment of its own, no recorder left over from another test."""
+"""Shared fixtures: strict errors, an environment of its own, no recorder left over from another test."""
 
 from __future__ import annotations
 

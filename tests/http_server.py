@@ -1,4 +1,4 @@
-"""The HTTP server of the tests: on loopback, in threads, it keeps what it is asked and answers as it is told.
+"""The HTTP server of the tests: on loopback, in threads, it keeps the requests and answers as it is configured to.
 
 What answers is a function of the request, which a test may replace at any time. It gives a ``Response``; or pieces of
 bytes, which go out as they are, for servers that lie, drip or stop halfway; or None: the connection is closed.
@@ -29,7 +29,7 @@ class Request:
 
 
 class Response(NamedTuple):
-    """Length, date and the connection's end are told by themselves, unless `headers` have them."""
+    """Length, date and the connection's end are added, unless `headers` have them."""
 
     status: int = 200
     body: bytes = b""
@@ -99,7 +99,7 @@ class HttpServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Refuse connections from now on; answers that wait are told that it is over."""
+        """Refuse connections from now on; answers that wait are ended."""
         self.over.set()
         self._server.shutdown()
         self._thread.join()
@@ -153,6 +153,6 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_port = False  # else another server may be given this one's port, and half of what comes there
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that goes away, or does not trust us, is what many tests are about; a fault of ours is told."""
+        """A client that goes away, or does not trust us, is what many tests are about; a fault of ours is logged."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
 """Ports on which nobody listens yet: held for one that comes soon, or for one that goes and comes back.
 
-A port that is asked for and let go is anybody's: of another test, of another run beside this one. So each is bound, by
+A port that is asked for and let go is anybody's: of another test, of another run at the same time. So each is bound, by
 a socket that does not listen, for as long as it is wanted. Who asks for it by number, with SO_REUSEADDR as servers do,
 may listen there as often as he likes; the system gives it to nobody else, neither to who asks for any port nor to a
 connection.

@@ -1,4 +1,4 @@
-"""configure() raises for a wrong argument only: whatever else is wrong is said, and training starts."""
+"""configure() raises for a wrong argument only: whatever else is wrong gets a warning, and training starts."""
 
 from __future__ import annotations
 

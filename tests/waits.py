@@ -29,7 +29,7 @@ class Lines:
 
     Args:
         descriptor: the end of the pipe that is read.
-        lacking: what is told where it says nothing more, such as its stderr.
+        lacking: what is shown where it says nothing more, such as its stderr.
     """
 
     def __init__(self, descriptor: int, lacking: Callable[[], object] = lambda: "") -> None:

@@ -1,4 +1,4 @@
-"""Writes what the overlays stand on beside them: ``python collector/kubernetes/bases.py``; ``--check`` compares only.
+"""Writes the bases of the overlays next to them: ``python collector/kubernetes/bases.py``; ``--check`` compares only.
 
 A copy of an overlay's directory builds anywhere then, without the rest of this tree. It needs kustomize, or kubectl.
 """
@@ -21,7 +21,7 @@ HEAD = "# Written by ../../bases.py from {}: change those, or put a patch into k
 
 
 class Stand(NamedTuple):
-    """What an overlay stands on: directories beside this file, laid over each other in this order."""
+    """The bases of an overlay: directories next to this file, laid over each other in this order."""
 
     resources: tuple[str, ...]
     components: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Runs told interval by interval."""
+"""Runs given interval by interval."""
 
 from __future__ import annotations
 

@@ -348,7 +348,7 @@ def split_lives(rows: list[Row], now: int | None) -> tuple[list[Life], dict[int,
     """The lives of the run in order, placed on the timeline, the rows of each attempt as they lie on it, and whether
     the clock of an attempt was behind what had passed.
 
-    `now` is the query by the clock of the latest attempt; None: after all that is told.
+    `now` is the query by the clock of the latest attempt; None: after all events.
     """
     attempts: dict[int, list[Row]] = {}
     lives: list[Life] = []

@@ -107,7 +107,7 @@ class Trainer:
             self.mark(row)
 
     def mark(self, row: dict[str, Any]) -> None:
-        """What the phase has dispatched is on the device; it may be told in pieces."""
+        """What the phase has dispatched is on the device; it may be recorded in pieces."""
         pieces: list[list[int | None]] = []
         dispatched = row["start_ns"]
         for _ in range(self.pick(1, 2)):

@@ -1,4 +1,4 @@
-"""What is said of a run whose steps' ends nobody can tell: the clock, what is unknown, and that parts own nothing."""
+"""A run of which nobody knows when its steps ended: the clock, what is unknown, and that parts own nothing."""
 
 from __future__ import annotations
 

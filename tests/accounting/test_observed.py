@@ -1,4 +1,4 @@
-"""However the device's ends are told, before or after the host's, the account is that of a timeline that knew them."""
+"""However the device's ends arrive, before or after the host's, the account is that of a timeline that knew them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What must hold of every job: the invariants P1, P3, P6 and P7, and that the ledger answers as the oracle does.
 
-Longer than other files: the properties are tried on the same jobs, which are dear to draw.
+Longer than other files: the properties are tried on the same jobs, which are expensive to generate.
 """
 
 from __future__ import annotations
@@ -288,7 +288,7 @@ def check_transfers(rows: Rows, first: int, second: int) -> set[tuple[str, str]]
 @given(runs(crashes=False, clean=True).map(spread), st.data())
 def test_time_settled_stays_where_it_is(rows: Rows, data: st.DataObject) -> None:
     """Without deaths only steps' own time changes hands: into productive, wasted and start-up time; that of a step that
-    never began, when its checkpoint turns durable; and what was in flight until a device end was told.
+    never began, when its checkpoint turns durable; and what was in flight until a device end was recorded.
     """
     for row in rows:
         row.setdefault("blocking", True)  # else a load is blocking or not by where its step ends, which comes later

@@ -1,4 +1,4 @@
-"""P2: however the same happenings arrive, in pieces, with ends on the device told late, through snapshots, the account
+"""P2: however the same happenings arrive, in pieces, with late ends on the device, through snapshots, the account
 is that of a timeline that knew them.
 """
 
@@ -83,8 +83,8 @@ def through_snapshot(ledger: Ledger) -> Ledger:
 
 def check_stream(rows: Rows, seed: int) -> None:
     fate = random.Random(seed)
-    # Where compilations lie within what is dispatched is told in full by the timeline only. Phases may be marked where
-    # there is an asynchronous runtime, and then that is said.
+    # Only the timeline knows where all compilations lie within what is dispatched. Phases may be marked where
+    # there is an asynchronous runtime, and then that is recorded.
     rows = [row for row in rows if row["kind"] not in ("compile", "clock")]
     for attempt in {row["attempt"] for row in rows}:
         first = min(row["start_ns"] for row in rows if row["attempt"] == attempt)

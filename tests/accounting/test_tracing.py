@@ -1,4 +1,4 @@
-"""Stretches of a run, told one by one: they tile its life, and add up to the totals, in windows too."""
+"""The owners of every moment of a run: they tile its life, and add up to the totals, in windows too."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def every(scope: str, path: str, allowed: Callable[[Any], bool]) -> Callable[[Po
 
 
 def set_everywhere(path: str, allowed: Callable[[Any], bool]) -> Callable[[Pod], bool]:
-    """What a container does not say, its pod says; and what is said is allowed."""
+    """What a container leaves out, its pod sets; and the values are allowed."""
 
     def holds(pod: Pod) -> bool:
         (of_pod,) = reached(pod, path)

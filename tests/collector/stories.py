@@ -142,7 +142,7 @@ def judge(place: str, stories: Mapping[str, Story], path: Path) -> None:
 
 
 def _examination(place: str, story: Story, rules: Mapping[str, Any]) -> dict[str, Any]:
-    """What is told of a story in `place`, and which alerts fire then."""
+    """The series of a story in `place`, and which alerts fire then."""
     severities = {rule["alert"]: rule.get("labels", {}) for rule in rules["groups"][0]["rules"]}
 
     def sample(entry: str) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def gone(story: Story) -> list[set[str]]:
 
 
 def _silences(condition: Mapping[str, Any], story: Story) -> Iterator[dict[str, float]]:
-    """For each minute, how long nothing has been told of the runs that something was told of, in seconds."""
+    """For each minute, how long ago the last sample of each run was, in seconds."""
     last: dict[str, int] = {}
     for minute in range(MINUTES):
         last |= {
@@ -194,7 +194,7 @@ def _silences(condition: Mapping[str, Any], story: Story) -> Iterator[dict[str, 
 
 
 def _selected(condition: Mapping[str, Any], story: Story) -> list[RunMetric]:
-    """What the filter of a condition takes of what is told; it must keep just the runs apart."""
+    """What the filter of a condition selects of the metrics; it must keep just the runs apart."""
     (selection,) = selections(condition)
     (aggregation,) = condition["aggregations"]
     assert aggregation["groupByFields"] == ['resource.label."job"', 'resource.label."namespace"']
@@ -223,7 +223,7 @@ def ask(rules: Mapping[str, Any], path: Path, *tests: Mapping[str, Any]) -> None
 
 
 def promtool() -> str:
-    """Prometheus' tool: beside this interpreter or on the path."""
+    """Prometheus' tool: next to this interpreter or on the path."""
     executable = shutil.which("promtool", path=str(Path(sys.executable).parent)) or shutil.which("promtool")
     if executable is None:
         pytest.skip("promtool is not here; Debian's package prometheus has it")

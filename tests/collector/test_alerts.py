@@ -64,11 +64,11 @@ STORIES = {
     "no durable checkpoint": Story(run(at_risk=growing(0)), fires("ProgressAtRisk of run-7", 71)),
     "slow loader": Story(run(loading=flat(0.11)), fires("ExposedDataLoading of run-7", 15)),
     "no clock": Story(run(**between(0, MINUTES)), fires(CLOCK, 15)),
-    # What the device's clock last told is there for five minutes more.
+    # The last value of the device's clock is there for five minutes more.
     "a clock that is lost and found": Story(run(**between(60, 90)), fires(CLOCK, 80, 90)),
     "a clock that is lost for a while": Story(run(**between(60, 78)), never(*range(60, 100))),
     "no clock over restarts": Story(run(**between(0, MINUTES)), {179: {CLOCK}}, range(0, MINUTES, 6)),
-    # The series of both stop. Of the one that died, the collector goes on for five minutes with what it was told last.
+    # The series of both stop. Of the one that died, the collector goes on for five minutes with its last values.
     "ended": Story(lives(range(60), ended=(59,)), never(59, 60, 64, 65, 120, 179)),
     "died": Story(lives(range(60)), fires(GONE, 65)),
     REPEATED: Story(

@@ -60,7 +60,7 @@ def answered(
     expected: Mapping[str, Mapping[str, float]],
     path: Path,
 ) -> None:
-    """At that minute, by titles: the values by their labels beside those of the run, which are run-7's."""
+    """At that minute, by titles: the values by their labels other than those of the run, which are run-7's."""
     query_of = queries(names[place])
     questions = [
         {
@@ -183,7 +183,7 @@ def test_a_line_is_the_newest_attempt_s_also_while_the_one_before_it_is_still_th
 
 
 def test_series_of_one_label_and_several_texts_can_be_told_apart() -> None:
-    """What comes by OTLP has labels with dots: no legend is made of them, and a text of ours is a label beside."""
+    """What comes by OTLP has labels with dots: no legend is made of them, and a text of ours is one more label."""
     charts = [one for one in shown(GOODPUT["otlp"]) if one.title == "What share of the slices is in use?"]
     texts = [one.query["prometheusQuery"].rpartition('"series", ')[2] for one in charts]
     assert texts == ['"now", "", "")', '"whole run", "", "")', '"last 1h", "", "")']

@@ -51,7 +51,7 @@ ANNOTATIONS = {
 
 
 def unknown(manifest: dict[str, Any]) -> set[str]:
-    """What a JobSet has beside what its API reference knows."""
+    """What a JobSet has that its API reference does not know."""
     spec = manifest["spec"]
     unknown_fields = {*spec} - JOBSET[""]
     for key in JOBSET.keys() - {""}:

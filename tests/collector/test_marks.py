@@ -1,4 +1,4 @@
-"""A disruption is marked on the dashboard when it is told, and nothing else is: Prometheus' own evaluator says so."""
+"""A disruption is marked on the dashboard when it is recorded, nothing else is: Prometheus' own evaluator says so."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .written import load
 OTHER = lives(range(180), name="run-70", crashes=stairs(30))  # another run, whose name begins alike
 # Its two attempts, and a rollback before its first export.
 RESTARTED = Story([*lives(range(60), range(75, 180), crashes=stairs(75, 100)), *OTHER], {}, (0, 75))
-# An attempt that died before it told anything.
+# An attempt that died before it exported anything.
 UNHEARD = Story([*lives(range(10, 180), crashes=stairs(0)), *OTHER], {})
 
 

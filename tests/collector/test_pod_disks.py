@@ -52,7 +52,7 @@ def test_pods_on_one_node_do_not_share_a_queue() -> None:
 
 @pytest.mark.parametrize("name", [*BUILT, "gateway"])
 def test_a_broken_queue_is_moved_aside_whenever_the_collector_starts(name: str) -> None:
-    """By a container beside it, which neither the pod's start nor its end waits for."""
+    """By another container, which neither the pod's start nor its end waits for."""
     one, sidecar = collectors()[name]
     (check,) = (each for each in one["initContainers"] if each["name"] == "queues")
     assert check["restartPolicy"] == "Always"

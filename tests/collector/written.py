@@ -33,7 +33,7 @@ _LABEL_CALLS = {"label_replace": (1, 3)}  # which of a function's arguments are 
 
 
 class Selection(NamedTuple):
-    """Series that a file asks for: `wanted` are values of labels, `labels` are used beside."""
+    """Series that a file asks for: `wanted` are values of labels, `labels` are used as well."""
 
     metric: str
     resource: str

@@ -1,4 +1,4 @@
-"""The sample timelines, told by starts and ends, where a step lasts until the next one starts."""
+"""The sample timelines, recorded by starts and ends, where a step lasts until the next one starts."""
 
 from __future__ import annotations
 

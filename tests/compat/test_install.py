@@ -66,7 +66,7 @@ def test_the_status_and_the_error_are_the_programs(tmp_path: Path) -> None:
 
 
 def test_both_libraries_in_one_process(tmp_path: Path) -> None:
-    """Who has imported the original already is told so; the original keeps working."""
+    """Programs that have imported the original already get a warning; the original keeps working."""
     program = textwrap.dedent("""
         import sys, types
         original = sys.modules["ml_goodput_measurement"] = types.ModuleType("ml_goodput_measurement")

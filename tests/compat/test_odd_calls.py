@@ -86,7 +86,7 @@ def test_that_everything_is_excluded() -> None:
 
 
 def test_a_job_that_starts_again_in_its_process() -> None:
-    """A retry after an exception, or a cell that is run again: nobody told the end of the first one."""
+    """A retry after an exception, or a cell that is run again: nobody recorded the end of the first one."""
     of = recorder()
     of.record_job_start_time(utc(0))
     for number in range(6):

@@ -37,7 +37,7 @@ class Process:
     errors: Path
 
     def wait_for(self, word: str) -> None:
-        """Until it has told of `word` (c: configured, j: job, s: shutdown, a: about to configure)."""
+        """Wait until it has written `word` (c: configured, j: job, s: shutdown, a: about to configure)."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             readable, _, _ = select.select([self.notices], [], [], max(0.0, deadline - time.monotonic()))

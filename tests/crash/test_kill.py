@@ -68,7 +68,7 @@ def test_the_witness_would_object(tmp_path: Path) -> None:
     """A step too many or too few, time in the wrong place, a disruption nobody had: each is noticed."""
     run = Run(tmp_path)
     run.live_and_die(0.3, seed=1, style="with")
-    run.live(seed=2, style="with", steps=30, unit=0.004)  # long beside how far off the diary may be
+    run.live(seed=2, style="with", steps=30, unit=0.004)  # long compared to the error of the diary
     account = run.check(run.report())
     for path, factor in (
         ("steps executed", 1.01),

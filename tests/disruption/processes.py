@@ -95,7 +95,7 @@ class Program:
         self._errors.append(self.popen.stderr.read())
 
     def wait_for(self, word: str) -> None:
-        """Until it has said a line that begins with `word`."""
+        """Wait until it has printed a line that begins with `word`."""
 
         def hear(line: str) -> bool:
             self.lines.append(line)

@@ -1,4 +1,4 @@
-"""What becomes of an announcement: told once, called back, flushed; and whatever fails on the way harms nobody."""
+"""What becomes of an announcement: recorded once, called back, flushed; and a failure on the way harms nothing."""
 
 from __future__ import annotations
 

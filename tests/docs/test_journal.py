@@ -23,7 +23,7 @@ def table(head: str) -> list[list[str]]:
 
 
 def layout(rows: list[list[str]]) -> str:
-    """The struct that the rows describe, each where it is said to be."""
+    """The struct that the rows describe, each at its documented place."""
     form = "<"
     for place, kind, _ in rows:
         assert struct.calcsize(form) == int(re.split("–", place)[0]), place

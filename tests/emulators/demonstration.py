@@ -105,7 +105,7 @@ def checks(arrived: Arrived, account: dict[str, Any], directory: Path) -> Iterat
     yield Check(abs(total - elapsed) < 1e-6, f"Google's goodput and badput sum to {total:.9f} s of {elapsed:.9f} s")
     kept = arrived.last(semconv.STEP_COUNT.name)[semconv.STEP_KEPT]
     yield Check(kept == account["steps"]["kept"], f"{kept} steps kept")
-    # The second attempt may begin within five seconds of the first one's last point, and is told so once.
+    # The second attempt may begin within five seconds of the first one's last point, and gets one warning.
     rules = {refusal.rule for refusal in arrived.google.refusals} - {"mon.sampling", "mon.order"}
     yield Check(not rules, f"{len(arrived.google.requests)} requests; nothing was refused for good")
 

@@ -81,7 +81,7 @@ class GoogleEmulator:
             else:
                 self.endpoint = f"http://127.0.0.1:{server.add_insecure_port(address)}"
             server.start()
-            exits.callback(lambda: server.stop(None).wait())  # who waits is told so, and writes nothing any more
+            exits.callback(lambda: server.stop(None).wait())  # waiting clients get an error, and write nothing any more
             self._exits = exits.pop_all()
         return self
 

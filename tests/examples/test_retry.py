@@ -1,4 +1,4 @@
-"""``examples/retry.sh``: tries are attempts of one run, each told how the one before ended."""
+"""``examples/retry.sh``: tries are attempts of one run, each of which learns how the one before ended."""
 
 from __future__ import annotations
 

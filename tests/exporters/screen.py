@@ -58,7 +58,7 @@ def on_a_terminal(
 ) -> tuple[Screen, int]:
     """Run a program with all its standard streams on a terminal of 200 columns; its screen, and its exit status.
 
-    `answer` is told all that was written so far and says what is typed then.
+    `answer` gets all that was written so far and returns what is typed then.
     """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))

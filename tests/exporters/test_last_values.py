@@ -1,4 +1,4 @@
-"""The last values of an attempt: where a receiver does not get them in time, that is said."""
+"""The last values of an attempt: if a receiver does not get them in time, there is a warning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a receiver answers over HTTP: what counts as exported, what is said, and how much of it is read."""
+"""What a receiver answers over HTTP: what counts as exported, what is logged, and how much of it is read."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SUCCESSES: dict[str, tuple[Response, int]] = {
                  headers={"content-type": "application/json; charset=utf-8"}), 2,
     ),
 }  # fmt: skip
-# What does not, and what is said of it.
+# What does not, and the message about it.
 FAILURES: dict[str, tuple[Answer | Response, str]] = {
     **{
         str(status): (

@@ -108,7 +108,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def environment(installed: Path, tmp_path: Path) -> dict[str, str]:
     path = os.pathsep.join([str(installed), os.environ["PYTHONPATH"]])
-    strict = "0"  # what others do wrong is told, not raised
+    strict = "0"  # mistakes of others are logged, not raised
     return {**os.environ, "PYTHONPATH": path, "ARCHIVE": str(tmp_path / "archive"), "OTEL_GOODPUT_STRICT": strict}
 
 

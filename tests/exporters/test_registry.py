@@ -84,7 +84,7 @@ GOOGLE = {"OTEL_GOODPUT_GCP_PROJECT": "p"}
 
 
 def test_auto_takes_googles_exporters_where_google_cloud_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine of Google's, or a project that somebody names; a collector beside the job takes spans and metrics."""
+    """A machine of Google's, or a project that somebody names; a collector next to the job takes spans and metrics."""
     for environ in (GOOGLE, {"OTEL_GOODPUT_GCP_ENDPOINT": "http://h:1"}, {"GCE_METADATA_HOST": "127.0.0.1:9"}):
         assert resolve(["auto"], environ, stream=PIPE) == ("gcp", "workload")
         assert resolve(["auto"], {**environ, **ENDPOINT}, stream=PIPE) == ("otlp", "workload")

@@ -30,7 +30,7 @@ def test_without_the_package_it_says_what_to_install(tmp_path: Path, monkeypatch
 
 
 def test_at_a_url() -> None:
-    """An object cannot be appended to: another file is begun before uploads become dear."""
+    """An object cannot be appended to: another file is begun before uploads become expensive."""
     memory = fsspec.filesystem("memory")
     writer = ScalarWriter("memory://logs/goodput")
     count = LARGEST // 60

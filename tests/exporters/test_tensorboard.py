@@ -196,7 +196,7 @@ def test_auto_takes_it_where_a_directory_is_named() -> None:
 
 
 def test_who_may_read_it(tmp_path: Path) -> None:
-    """Where the user said, whom the umask lets; in the run's folder only the owner."""
+    """Where the user wants them, whom the umask lets; in the run's folder only the owner."""
     program = """
         import os, sys
         from otel_goodput import Recorder

@@ -1,4 +1,4 @@
-"""Runtimes that are not there: what their modules answer, and a queue of work that takes as long as it is told."""
+"""Runtimes that are not there: what their modules answer, and a queue of work that takes as long as a test wants."""
 
 from __future__ import annotations
 

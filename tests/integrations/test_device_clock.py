@@ -1,6 +1,6 @@
-"""The device clock on real asynchronous dispatch, beside a watcher of the test's own that blocks.
+"""The device clock on real asynchronous dispatch, compared with a watcher of the test's own that blocks.
 
-Longer than other files: the watcher that it compares with is beside every loop.
+Longer than other files: the watcher that it compares with runs along with every loop.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def gradient(loss: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def unsaid() -> Iterator[None]:
-    """What is said once is said again in the next test."""
+    """What is logged once is logged again in the next test."""
     before = guard.contained.copy()
     guard.contained.clear()
     yield

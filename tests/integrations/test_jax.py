@@ -57,7 +57,7 @@ class Watched:
             self.stages.append((start, end))
 
     def union(self) -> float:
-        """Seconds of the stages heard, overlaps counted once."""
+        """Seconds of the recorded stages, overlaps counted once."""
         total, until = 0.0, 0.0
         for start, end in sorted(self.stages):
             total += max(0.0, end - max(start, until))
@@ -195,7 +195,7 @@ def test_recompilations_are_listed_by_function_without_jaxs_own(watched: Watched
                 if number:
                     evaluate(inputs).block_until_ready()
     report = goodput.report()
-    # 2 of the one, 1 of the other; what was compiled beside them in three shapes each counts as none.
+    # 2 of the one, 1 of the other; what else was compiled in three shapes each counts as none.
     assert report.totals.recompiled == {"train_by_name": 2, "evaluate_by_name": 1}
     assert report.totals.recompilations == 3 and report.totals.compilations_seen
     assert "3 recompilations: train_by_name 2, evaluate_by_name 1" in str(report)
@@ -391,7 +391,7 @@ def test_it_is_taken_back(tmp_path: Path) -> None:
     if REMOVABLE:
         assert [len(listeners) for listeners in _listeners()] == before
     else:
-        jax.jit(lambda a: a + 2)(1.0)  # heard by nobody of ours
+        jax.jit(lambda a: a + 2)(1.0)  # none of ours listens
         assert made.totals().recompilations == 0
 
 

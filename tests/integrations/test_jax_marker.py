@@ -1,4 +1,4 @@
-"""Marks on real jax: nothing is added to the loops; a thread of the test blocks on the outputs beside them.
+"""Marks on real jax: nothing is added to the loops; a thread of the test blocks on their outputs.
 
 Longer than other files: jax is loaded once for all its loops.
 """
@@ -34,7 +34,7 @@ NS = 1_000_000_000
 @pytest.fixture(autouse=True)
 def _marking(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("OTEL_GOODPUT_DEVICE_CLOCK", "auto")
-    gc.disable()  # a collection of all that the tests hold takes half a second, in a step or beside the witness
+    gc.disable()  # a collection of all that the tests hold takes half a second, in a step or in the witness
     yield
     gc.enable()
 

@@ -44,7 +44,7 @@ LONG = 30.0  # seconds; nothing here takes so long
 
 
 class Gate:
-    """A commit operation that lasts until it is told how to end."""
+    """A commit operation that lasts until a test ends it."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
@@ -341,7 +341,7 @@ def test_a_commit_is_over_when_all_who_ask_are_back(job: Job) -> None:
     stories: list[tuple[list[tuple[BaseException | None, bool]], bool | None]] = [
         ([(None, True)], True),
         ([(None, True), (None, True), (None, False)], True),
-        ([(None, True), (failure, False)], False),  # the error was told to the other one
+        ([(None, True), (failure, False)], False),  # the other one got the error
         ([(failure, True), (None, True)], False),
         ([(None, False), (interrupt, True)], None),
         ([(interrupt, True), (None, True)], True),
@@ -521,7 +521,7 @@ def test_a_restored_checkpoint_stands_for_what_was_done_whatever_its_label(job: 
         with recorder.checkpoint_restore() if wrapped else nullcontext():
             manager.restore(1, args=ocp.args.StandardRestore(STATE))
         numbers = [number for number, _ in recorder.steps(range(4))]
-    totals = recorder.totals()  # the device's clock has told of the last steps when the job is over
+    totals = recorder.totals()  # the device's clock knows the last steps when the job is over
     assert numbers == [8, 9, 10, 11]
     assert (totals.kept, totals.lost, totals.last_step) == (12, 2, 11)
 

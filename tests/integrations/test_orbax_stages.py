@@ -68,7 +68,7 @@ def stages(job: Job) -> Mapping[str, Any]:
 
 
 def fits(stage_figures: Mapping[str, Any], lengths: list[float]) -> None:
-    """The statistics are those of what Orbax said, to the ns that the account counts in."""
+    """The statistics are those of Orbax's own figures, to the ns that the account counts in."""
     assert stage_figures["count"] == len(lengths)
     near = {"abs": 2e-9, "rel": 1e-9}
     assert stage_figures["min_s"] == pytest.approx(max(0.0, min(lengths)), **near)
@@ -104,7 +104,7 @@ def test_saves_and_restores_have_the_lengths_that_orbax_logs(job: Job, backgroun
             fits(recorded[operation][stage], lengths)
     assert set(recorded["restore"]) == {"total", "read"} and recorded["restore"]["read"]["count"] == 2
     assert ("commit" in recorded["save"]) is background
-    if background:  # the blocking part, then the commit beside training
+    if background:  # the blocking part, then the commit in the background
         commits = [span for span in job.spans(SAVE) if attribute(span, "blocking") is False]
         fits(recorded["save"]["commit"], [(span.end_time - span.start_time) / 1e9 for span in commits])
     assert 0 < recorded["save"]["delete_old"]["min_s"] < 60

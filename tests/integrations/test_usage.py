@@ -1,4 +1,4 @@
-"""Samples of processor and memory by real jobs, beside what the operating system says of them."""
+"""Samples of processor and memory by real jobs, compared with the operating system's figures."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import warm
 from otel_goodput._journal.rundir import runs
 from otel_goodput.reports.run import RecordedRun
 
-# Restores the checkpoint that there is, trains some steps, saves, and leaves as it is told.
+# Restores the checkpoint that there is, trains some steps, saves, and ends as the test wants.
 PROGRAM = """
 import json, os, signal, sys, time
 from pathlib import Path
@@ -65,7 +65,7 @@ class Training:
         (folder / "train.py").write_text(program)
 
     def start(self, *arguments: str, **variables: str) -> str:
-        """One start; what it said on stderr."""
+        """One start; returns its stderr."""
         environment = {**os.environ, "OTEL_GOODPUT_STRICT": "", "OTEL_GOODPUT_INTEGRATIONS": "signals", **variables}
         return warm.run(
             [sys.executable, "train.py", *(arguments or ("end",))],

@@ -41,7 +41,7 @@ def test_a_run_that_had_finished_is_followed_by_a_new_one(ending: str, training:
 @pytest.mark.parametrize("ending", ["kill", "interrupt", "notice", "error"])
 def test_a_run_that_had_not_finished_continues_with_a_warning(ending: str, training: Training) -> None:
     assert not lines_about_runs(training.start(ending))
-    # What ended after a save is also told how to resume from it.
+    # What ended after a save also gets advice on how to resume from it.
     (line,) = (each for each in lines_about_runs(training.start("end")) if "had not finished" in each)
     for words in ("'train'", "had not finished", " s after", "attempt 2", "OTEL_GOODPUT_RUN_ID=train-2"):
         assert words in line
@@ -71,7 +71,7 @@ def test_a_loop_that_starts_a_program_over_and_over(restoring: str, training: Tr
         (line,) = lines
         assert "restores a checkpoint" in line and line.endswith(f"OTEL_GOODPUT_RUN_ID={before}")
         assert [note["text"] for note in training.reports()[f"train-{number}"]["warnings"]] == [line]
-    # Whoever sets what was said has one run from then on.
+    # Whoever sets what the warning says has one run from then on.
     training.start("end", "restore", OTEL_GOODPUT_RUN_ID="train-3")
     assert len(training.reports()) == 3 and training.reports()["train-3"]["attempts"] == 2
 
@@ -194,7 +194,7 @@ sys.stdin.readline()
 
 
 def test_two_at_once(tmp_path: Path) -> None:
-    """While one trains, the other has a run beside it; when it has finished and merely lingers, a new one."""
+    """While one trains, the other has a run of its own; when it has finished and merely lingers, a new one."""
     with ExitStack() as stack:
 
         def begin() -> tuple[warm.Process, str]:

@@ -270,7 +270,7 @@ def test_foreign_files(
 def test_a_segment_of_another_version_between_ours(
     record: Callable[..., Recording], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An upgrade and back: nothing of what the newer version wrote is touched, the numbers go on beside it."""
+    """An upgrade and back: nothing of what the newer version wrote is touched, the numbers go on after it."""
     first = record()
     with goodput.job(), goodput.step(0):
         pass
@@ -358,7 +358,7 @@ def spoilt_snapshots(data: bytes, flips: int) -> Iterator[tuple[str, bytes]]:
 
 @pytest.mark.parametrize("flips", [40, pytest.param(400, marks=[pytest.mark.attack, pytest.mark.timeout(600)])])
 def test_a_spoilt_snapshot_is_not_used(snapped: RunDirectory, caplog: pytest.LogCaptureFixture, flips: int) -> None:
-    """It is told apart from a sound one, whatever became of it: the journal is read instead, and says the same."""
+    """It is recognized, whatever became of it: the journal is read instead, and says the same."""
     path = snapped.file("snapshot", 0)
     data = path.read_bytes()
     caplog.clear()

@@ -1,4 +1,4 @@
-"""Disks that are full, read-only, missing or come back: it is said once, training and live figures go on."""
+"""Disks that are full, read-only, missing or come back: one warning, and training and live figures go on."""
 
 from __future__ import annotations
 
@@ -332,7 +332,7 @@ print(json.dumps([time.perf_counter() - began, time.process_time() - worked, goo
 
 @pytest.mark.parametrize("place", ["the run's folder", "the directory"])
 def test_a_file_where_a_folder_should_be(place: str, tmp_path: Path) -> None:
-    """It is said once; nothing spins, and the end does not wait for it."""
+    """One warning; nothing spins, and the end does not wait for it."""
     done = subprocess.run(
         [sys.executable, "-c", FILED, str(tmp_path / "runs"), place], capture_output=True, text=True, timeout=60
     )

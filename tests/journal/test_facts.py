@@ -1,4 +1,4 @@
-"""What an attempt ran on and with is told once it is known, without a secret, within a bound, whatever it was given."""
+"""What an attempt ran on and with is recorded once it is known, without a secret, within a bound, whatever it is."""
 
 from __future__ import annotations
 

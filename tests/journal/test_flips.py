@@ -1,4 +1,4 @@
-"""One byte turned over anywhere in a run's folder: the figures are the same, or it is told what is uncertain."""
+"""One byte turned over anywhere in a run's folder: the figures are the same, or it says what is uncertain."""
 
 from __future__ import annotations
 

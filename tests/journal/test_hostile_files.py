@@ -126,7 +126,7 @@ def test_nothing_is_written_into_the_run_folder_of_another_user(
 def test_a_link_in_the_place_of_a_file(
     name: str, record: Callable[..., Recording], secret: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What it leads to is not touched; where a file cannot be had beside it, that is said."""
+    """What it leads to is not touched; where a file cannot be had next to it, there is a warning."""
     place = tmp_path / "runs" / "run" / name
     place.parent.mkdir(parents=True)
     place.symlink_to(secret)
@@ -371,7 +371,7 @@ print(json.dumps([report["steps"]["kept"], time.monotonic() - began, int(status[
 
 
 def run(program: str, *arguments: str, **variables: str) -> tuple[Any, str]:
-    """What a process of its own answered on its last line, and what it said."""
+    """What a process of its own printed on its last line, and its stderr."""
     done = warm.run(
         [sys.executable, "-W", "error", "-c", program, *arguments],
         env={**os.environ, **variables}, capture_output=True, text=True, timeout=120, check=False,
@@ -507,7 +507,7 @@ def long_line(path: Path, size: int, end: bytes) -> None:
 
 @pytest.mark.parametrize("end", [b"\n", b""])
 def test_a_line_of_hundreds_of_megabytes_is_not_sent(end: bytes, tmp_path: Path) -> None:
-    """It is left out and told, and what follows it is read."""
+    """It is left out and reported, and what follows it is read."""
     path = tmp_path / "traces-long.jsonl"
     line = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "a"}]}]}]}).encode() + b"\n"
     path.write_bytes(line)

@@ -1,4 +1,4 @@
-"""Whatever lies in a run's folder, training starts: what cannot be read is set aside or left alone, and told."""
+"""Whatever lies in a run's folder, training starts: what cannot be read is set aside or left alone, and reported."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ NEWER = {
 def test_what_a_newer_version_wrote(
     what: str, past: Path, record: Callable[..., Recording], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A record that this version does not know: the files stay as they are, recording goes on beside them."""
+    """A record that this version does not know: the files stay as they are, recording goes on next to them."""
     add(past, NEWER[what])
     before = contents(past)
     for attempt in (1, 2):
@@ -236,7 +236,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def test_a_snapshot_of_wrong_types(past: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever stands in the place of whatever else: the account is told, and can be gone on with."""
+    """Whatever stands in the place of whatever else: there is an account, and it can be continued."""
     caplog.set_level(logging.CRITICAL)
     path = past / "journal" / "p0000.snapshot"
     head, blobs = state_file.opened(path.read_bytes(), recovery.FORM)

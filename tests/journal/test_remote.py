@@ -61,7 +61,7 @@ print(json.dumps([recorder.attempt, goodput.report().to_json()]))
 
 
 def train(url: str, first: int, steps: int, spool: Path) -> tuple[int, dict[str, Any], str]:
-    """A process that trains and ends; its attempt, its report, what it said."""
+    """A process that trains and ends; returns its attempt, its report, its stderr."""
     spool.mkdir(exist_ok=True)
     done = warm.run(
         [sys.executable, "-W", "error", "-c", TRAINER, url, str(first), str(steps)],
@@ -77,7 +77,7 @@ def train(url: str, first: int, steps: int, spool: Path) -> tuple[int, dict[str,
 
 
 def train_until_killed(url: str, first: int, spool: Path, remote: Path, attempt: int = 0) -> int:
-    """A process that is killed once some of its journal has been copied; the last step that it told of."""
+    """A process that is killed once some of its journal has been copied; the last step that it printed."""
     spool.mkdir(exist_ok=True)
     with warm.Process(
         [sys.executable, "-c", TRAINER, url, str(first), "for ever"],
@@ -232,7 +232,7 @@ def test_what_is_left_at_the_url(record: Callable[..., Recording], bucket: str, 
 def test_a_url_that_does_not_work(
     url: str, words: tuple[str, ...], record: Callable[..., Recording], spool: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is said, once; the journal stays on this machine, and a restart on it goes on."""
+    """There is one warning; the journal stays on this machine, and a restart on it goes on."""
     for attempt in range(2):
         caplog.clear()
         recording = record(directory=url)

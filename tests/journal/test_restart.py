@@ -210,7 +210,7 @@ def test_a_restart_reads_nothing_that_its_snapshot_stands_for(tmp_path: Path, ca
 def test_two_processes_on_one_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, record: Callable[..., Recording]
 ) -> None:
-    """Both real, both alive: the second one is told, records its own run, and neither harms the other."""
+    """Both real, both alive: the second one gets a warning, records its own run, and neither harms the other."""
     code = """
 import sys
 import otel_goodput as goodput

@@ -1,4 +1,4 @@
-"""What is told of a checkpoint, live and by whoever recovers it, is the same."""
+"""What is recorded of a checkpoint, live and by whoever recovers it, is the same."""
 
 from __future__ import annotations
 

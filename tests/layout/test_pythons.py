@@ -1,4 +1,4 @@
-"""Which versions of Python are claimed: the same ones wherever it is said, and no others are called tested."""
+"""Which versions of Python are claimed: the same ones in every file, and no others are called tested."""
 
 from __future__ import annotations
 

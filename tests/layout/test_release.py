@@ -1,4 +1,4 @@
-"""What a release is made by and told with: the workflow, the steps that people take, and CITATION.cff."""
+"""What makes and announces a release: the workflow, the steps that people take, and CITATION.cff."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Disruptions of rolling windows, loading beside the training thread, and the slices of now."""
+"""Disruptions of rolling windows, loading on other threads, and the current slices."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ DELTA: dict[type, AggregationTemporality] = dict.fromkeys(
 
 
 class Run:
-    """A run told second by second, of a step each, and its metrics as two kinds of readers collect them."""
+    """A run of a step each second, and its metrics as two kinds of readers collect them."""
 
     def __init__(self) -> None:
         self.ledger = Ledger(spans=(60 * NS,))
@@ -44,7 +44,7 @@ class Run:
         self.durations = instruments.register(meter, self.totals, lambda: 0, dict)
 
     def clock(self, state: str) -> None:
-        """From now on the steps count by this one, unless their device ends are told."""
+        """From now on the steps count by this one, unless their device ends are recorded."""
         self.ledger.feed([Event(self.now, ev.CLOCK, semconv.FALLBACK_CLOCKS.index(state))])
 
     def steps(self, count: int, *, observed: bool = False) -> None:
@@ -114,7 +114,7 @@ def test_without_a_clock_time_is_exact_and_its_share_is_left_out() -> None:
 
 
 def test_what_had_points_has_none_from_then_on() -> None:
-    """Neither the last value nor, with deltas, the last change is told again."""
+    """Neither the last value nor, with deltas, the last change is exported again."""
     run = Run()
     run.steps(120)
     assert run.metrics().keys() > RESTING

@@ -102,7 +102,7 @@ class Collector:
 
     @property
     def log(self) -> str:
-        """What it has said since the first start."""
+        """Its log since the first start."""
         return self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""
 
     def start(self) -> None:

@@ -22,7 +22,7 @@ PATIENCE_S = 30.0
 
 
 def program() -> str:
-    """Jaeger beside this interpreter or on the path; the test is skipped where there is none."""
+    """Jaeger next to this interpreter or on the path; the test is skipped where there is none."""
     executable = shutil.which("jaeger", path=str(Path(sys.executable).parent)) or shutil.which("jaeger")
     if executable is None:
         pytest.skip("jaeger is not here; Go's module github.com/jaegertracing/jaeger has it, as cmd/jaeger")

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 
 class AtSidecar(NamedTuple):
-    """What becomes of a job's telemetry beside a collector.
+    """What becomes of a job's telemetry next to a collector.
 
     Attributes:
         more: of the fault, where its name does not say all.

@@ -27,7 +27,7 @@ PATIENCE_S = 30.0
 
 
 def program() -> str:
-    """Prometheus beside this interpreter or on the path; the test is skipped where there is none."""
+    """Prometheus next to this interpreter or on the path; the test is skipped where there is none."""
     executable = shutil.which("prometheus", path=str(Path(sys.executable).parent)) or shutil.which("prometheus")
     if executable is None:
         pytest.skip("prometheus is not here; Debian's package of that name has it")

@@ -1,4 +1,4 @@
-"""A collector beside a job, between it and Google's emulator, which may be away; and what must have come through."""
+"""A collector next to a job, between it and Google's emulator, which may be away; and what must have come through."""
 
 from __future__ import annotations
 

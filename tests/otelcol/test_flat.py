@@ -56,7 +56,7 @@ def test_the_collector_sees_the_same_in_one_file(place: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(("place", "options", "over"), VARIANTS)
 def test_it_is_valid(place: str, options: tuple[str, ...], over: tuple[str, ...], tmp_path: Path) -> None:
     config = runnable(tmp_path, place, *options)
-    if "--tls" in options:  # certificates are looked for where they are said to be
+    if "--tls" in options:  # certificates are looked for where the settings say
         text = config.read_text(encoding="utf-8")
         assert "/etc/otelcol-tls" in text
     done = validated(config)

@@ -1,5 +1,5 @@
-"""A disk that is full: senders are turned away and told so, what was accepted is not lost, and the collector goes on as
-soon as there is room. And a queue that it finds broken."""
+"""A disk that is full: senders get an error, what was accepted is not lost, and the collector continues as soon as
+there is room. And a queue that it finds broken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a machine does arrives beside the jobs' metrics, wherever those go."""
+"""A machine's metrics arrive along with the jobs' metrics, wherever those go."""
 
 from __future__ import annotations
 

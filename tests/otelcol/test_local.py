@@ -105,7 +105,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
             collector.start()
             job.go_on()
             end = job.end()
-        # While the collector is away an export may be due: it is tried again, and nothing else is told.
+        # While the collector is away an export may be due: it is tried again, and nothing else is logged.
         assert end.status == 0 and all("UNAVAILABLE" in line and "retrying" in line for line in end.warnings), (
             end.warnings
         )

@@ -1,4 +1,4 @@
-"""What happens to spans and last values beside a job when something fails: they all arrive, once.
+"""What happens to a job's spans and last values in a sidecar when something fails: they all arrive, once.
 
 The scenarios mostly wait, for a minute or two, so they run at the same time.
 """

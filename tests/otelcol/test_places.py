@@ -107,7 +107,7 @@ def kubernetes(name: str) -> Place:
 
 
 def queues(name: str) -> Place:
-    """What looks after the queues beside that collector."""
+    """What looks after the queues of that collector."""
     (container,) = (each for each in _pod(name)["initContainers"] if each["name"] == "queues")
     place = kubernetes(name)
     return place._replace(options=container["command"], environ=places.environment(container))

@@ -64,7 +64,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Run:
             assert job.die() == -signal.SIGKILL
         with Job(directory, often, flush=True, **how) as job:  # its last values come soon after those before
             end = job.end()
-    (warning,) = end.warnings  # that the run goes on is said once, and nothing else
+    (warning,) = end.warnings  # one warning that the run goes on, and nothing else
     assert "had not finished when it was started again" in warning
     return Run(directory / "runs" / JOB, end.account)
 

@@ -162,7 +162,7 @@ def test_names_without_end_end(seen: Seen) -> None:
 
 
 def last(file: Path) -> dict[str, Any]:
-    """The metrics told last, by name."""
+    """The metrics exported last, by name."""
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     requests = [json.loads(line) for line in lines if "resourceMetrics" in line]
     return {

@@ -44,7 +44,7 @@ class Job:
                 )
 
     def end(self, timeout: float = 120) -> Any:
-        """What the leader said last, when all have ended well."""
+        """What the leader printed last, when all have ended well."""
         try:
             outputs = [process.communicate(timeout=timeout)[0] for process in self.processes]
             assert [process.returncode for process in self.processes] == [0] * len(outputs), self.errors()
@@ -56,7 +56,7 @@ class Job:
         return "\n".join(path.read_text()[-2000:] for path in sorted(self.directory.glob("err-*")))
 
     def wait_for_line(self, index: int, line: str) -> None:
-        """Until the process has said `line`; it must not have ended before."""
+        """Wait until the process has printed `line`; it must not have ended before."""
         stream = self.processes[index].stdout
         assert stream is not None
         Lines(stream.fileno(), self.errors).until(line.__eq__, line)

@@ -87,7 +87,7 @@ if __name__ == "__main__":
 
 
 def start(script: str, folder: Path, method: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run `script` in `folder` with this way to start children; what it said on stderr must be nothing."""
+    """Run `script` in `folder` with this way to start children; its stderr must be empty."""
     (folder / "train.py").write_text(script)
     done = warm.run(
         [sys.executable, "-W", "error", "-W", "ignore:.*fork.*:DeprecationWarning", "train.py", method],

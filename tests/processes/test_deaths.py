@@ -69,7 +69,7 @@ def go_on(process: warm.Process) -> None:
 
 
 def disruption(folder: Path) -> dict[str, Any]:
-    """What is told of the latest one, once all have begun again and ended."""
+    """What is recorded of the latest one, once all have begun again and ended."""
     processes = start(folder, ["end", "end"])
     for process in processes:
         process.communicate("\n", timeout=60)

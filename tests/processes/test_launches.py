@@ -73,7 +73,7 @@ class Programs:
         )
 
     def start(self, *several: dict[str, str], **code: str) -> tuple[list[Any], str]:
-        """Start a process for each of the variables, and wait for all; what they said they are, and on stderr."""
+        """Start a process for each of the variables, and wait for all; returns their places, and their stderr."""
         self.starts += 1
         together = f"{self.folder}/together-{self.starts}*{len(several)}"
         processes = [self.begin({"TOGETHER": together, **variables}, **code) for variables in several]

@@ -1,4 +1,4 @@
-"""The sample timelines told to the live API with explicit times: the answers are the right ones."""
+"""The sample timelines recorded through the live API with explicit times: the answers are the right ones."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_windows_and_exclusions(
 def test_a_runtime_that_is_only_imported_marks_nothing(
     record: Callable[..., Recording], base: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Phases told whole, one after the other: a mark of nothing, ready at once, would own what they hold."""
+    """Phases recorded whole, one after the other: a mark of nothing, ready at once, would own what they hold."""
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", SimpleNamespace(_default_backend=None))
     case = read_case("23_custom_nested_types")
     recording = record()

@@ -254,7 +254,7 @@ def test_threads_are_gone_after_the_end(record: Callable[..., Recording]) -> Non
     def left() -> set[str]:
         return {thread.name for thread in threading.enumerate()} - before - {"goodput-closer"}
 
-    until(lambda: not left(), lacking=left)  # those that are told to end need a moment for it
+    until(lambda: not left(), lacking=left)  # those that are asked to end need a moment for it
 
 
 def test_descriptors_are_closed_at_the_end(record: Callable[..., Recording]) -> None:
@@ -479,7 +479,7 @@ def test_a_phase_that_found_the_recorder_before_its_shutdown_begins_no_job(recor
 
 
 class Slow(SpanProcessor):
-    """Takes until it is let go to shut down; what ends is told to `ended`."""
+    """Takes until it is let go to shut down; what ends is added to `ended`."""
 
     def __init__(self, ended: Callable[[], object] = lambda: None) -> None:
         self.begun = threading.Event()

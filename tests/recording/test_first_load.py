@@ -12,7 +12,7 @@ import otel_goodput as goodput
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 
-# What a checkpoint_restore() is told, if there is one.
+# The arguments of checkpoint_restore(), if it is called.
 RESTORES: dict[str, tuple[int, ...] | None] = {
     "nothing": None, "no number": (), "the step saved": (149,), "the step to go on with": (150,),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Span processors of the user's own beside ours: what they are told, and what their errors do to the account."""
+"""Span processors of the user's own next to ours: what they get, and what their errors do to the account."""
 
 from __future__ import annotations
 

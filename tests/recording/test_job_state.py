@@ -1,4 +1,4 @@
-"""Whether a run goes on or has ended, and when it was last heard of, as its metrics tell: also the last ones of all."""
+"""Whether a run goes on or has ended, and when it was last alive, as its metrics say: also the last ones of all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RUNNING, ENDED = {JobState.RUNNING: 1, JobState.ENDED: 0}, {JobState.RUNNING: 0,
 
 
 def state(recording: Recording) -> dict[str, int]:
-    """Empty where nothing is told."""
+    """Empty where nothing is exported."""
     metric = recording.metrics().get(JOB_STATE.name)
     return {} if metric is None else _states(metric.data.data_points)
 

@@ -1,4 +1,4 @@
-"""A loop that runs ahead of its ledger: bounded memory, bounded answers, nothing lost, and it is said."""
+"""A loop that runs ahead of its ledger: bounded memory, bounded answers, nothing lost, and the lag is reported."""
 
 from __future__ import annotations
 

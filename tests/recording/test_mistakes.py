@@ -1,4 +1,4 @@
-"""What people write wrongly: what can simply work does, and the rest is said once, with the line to write."""
+"""What people write wrongly: what can simply work does, and the rest gets one warning, with the line to write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""More spans than can be exported: what is lost is counted, span by span, and said once with what to do."""
+"""More spans than can be exported: what is lost is counted, span by span, and logged once with what to do."""
 
 from __future__ import annotations
 

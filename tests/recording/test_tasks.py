@@ -1,4 +1,4 @@
-"""Phases of other asyncio tasks and threads beside the steps: they own no time of a step, and are traced."""
+"""Phases of other asyncio tasks and threads during the steps: they own no time of a step, and are traced."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_phases_of_the_task_of_the_steps_own_their_time(recording: Recording) ->
 
 
 def test_loops_in_several_threads(recording: Recording) -> None:
-    """The thread that opened the first step trains; the others are beside it."""
+    """The thread that opened the first step trains; the others are in the background."""
     watch = Stopwatch()
     first, others = threading.Event(), []
 

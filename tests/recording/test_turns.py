@@ -277,7 +277,7 @@ def test_a_processor_that_opens_phases_itself() -> None:
 
 
 class _Hangs(SpanProcessor):
-    """Does not return from the first span of a step until it is told to."""
+    """Does not return from the first span of a step until a test lets it."""
 
     def __init__(self) -> None:
         self.go_on = threading.Event()

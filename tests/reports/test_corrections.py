@@ -1,4 +1,4 @@
-"""What is said of disruptions changes their reasons, and nothing else of the account."""
+"""Statements about disruptions change their reasons, and nothing else of the account."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_only_the_reasons_change(entries: Entries, statements: dict[int, object]
         if first and old.attempt in corrections:
             assert new.reason == statements[old.attempt].reason  # type: ignore[attr-defined]
             assert corrections[old.attempt].first == old.reason
-        else:  # a rollback, a second job in one process, or nothing was said of it
+        else:  # a rollback, a second job in one process, or there is no statement about it
             assert new.reason == old.reason
     ignoring = {"disruptions", "history"}
     assert {k: v for k, v in vars(after).items() if k not in ignoring} == {

@@ -77,7 +77,7 @@ def test_there_are_bounds_and_errors_come_first(run: RunDirectory, monkeypatch: 
         ({"gcp": "my-project"}, {}, "my-project"),
         ({"gcp-otlp": "my-project"}, {"gcp.project_id": "of-the-resource"}, "of-the-resource"),
         ({"gcp-otlp": "my-project", "file": ""}, {"cloud.account.id": "other"}, "my-project"),
-        ({"gcp": ""}, {"gcp.project_id": "my-project"}, None),  # an emulator, or nobody has said which project
+        ({"gcp": ""}, {"gcp.project_id": "my-project"}, None),  # an emulator, or the project is not known
         ({"gcp": "x&y=<script>"}, {}, None),
         ({"otlp": "", "workload": ""}, {"gcp.project_id": "my-project"}, None),
     ],

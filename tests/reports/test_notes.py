@@ -1,4 +1,4 @@
-"""What a person must know beside the figures: with the report, live and from the disk, over restarts."""
+"""The notes that a reader of the figures needs: with the report, live and from the disk, over restarts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_note_stands_next_to_the_figures_and_withholds_its_advice(tmp_path: Pa
     with recorder(tmp_path) as made:
         with made.job():
             for at, number in enumerate((1, 2, 3, 1)):
-                if at == 3:  # it is said why it goes back: nothing is noted of that by itself
+                if at == 3:  # the reason why it goes back is given: there is no note about it
                     with made.checkpoint_restore(0):
                         pass
                 with made.step(number):

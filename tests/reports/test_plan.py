@@ -1,6 +1,6 @@
 """The plan's formulas against a simulation that knows none of them, and its figures against runs.
 
-Longer than other files: the simulation stands beside the formulas that it judges.
+Longer than other files: the simulation is in one file with the formulas that it judges.
 """
 
 from __future__ import annotations

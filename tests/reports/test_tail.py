@@ -1,4 +1,4 @@
-"""What is told of a run second after second adds up to what is told of it at its end."""
+"""What a page gets of a run second after second adds up to what it gets at its end."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Growing:
 
 
 def spans(seen: dict[tuple[str, int], tuple[object, ...]], detail: Detail) -> None:
-    """Put what is told into what was found before, as a page does."""
+    """Merge the detail into what was seen before, as a page does."""
     for step in detail.steps:
         seen["step", step.key] = (step.begin, step.end, step.net, step.device_begin, step.device_end, step.fate)
     for phase in detail.phases:
@@ -57,9 +57,9 @@ def spans(seen: dict[tuple[str, int], tuple[object, ...]], detail: Detail) -> No
 @pytest.mark.parametrize("observed", [True, False])
 @pytest.mark.parametrize("chunk", [1, 7, 60])
 def test_news_add_up_to_the_whole(tmp_path: Path, observed: bool, chunk: int) -> None:
-    """Owners, too: from a look on they replace those that were told from the same moment on."""
+    """Owners, too: from one look on they replace those that began at the same moment or later."""
     events = list(Story(observed).life(0, 0, 45))
-    events.sort(key=lambda one: one.time)  # a durable save is told in advance
+    events.sort(key=lambda one: one.time)  # a durable save is recorded in advance
     grows, tail = Growing(tmp_path), Tail()
     seen: dict[tuple[str, int], tuple[object, ...]] = {}
     owners: list[tuple[int, int, int]] = []
@@ -80,7 +80,7 @@ def test_news_add_up_to_the_whole(tmp_path: Path, observed: bool, chunk: int) ->
             since = news.detail.owners[0][0]
             owners = [(a, min(b, since), c) for a, b, c in owners if a < since] + news.detail.owners
             names = list(news.detail.names) or names
-        # Little is told again: what was open, and what has something new.
+        # Little is sent again: what was open, and what has something new.
         assert len(news.detail.steps) + len(news.detail.phases) <= chunk + 3
     whole = read_detail(grows.run, 0, state="running", at=reached)
     wanted: dict[tuple[str, int], tuple[object, ...]] = {}
@@ -96,7 +96,7 @@ def test_news_add_up_to_the_whole(tmp_path: Path, observed: bool, chunk: int) ->
     ours = Detail(owners=owners).partition(settled, reached)
     truth = whole.partition(settled, reached)
     assert names == list(whole.names)
-    # Start-up that is hidden in the first step is not told: it takes the steps behind it to know of it.
+    # Start-up that is hidden in the first step is not sent: it takes the steps behind it to know of it.
     assert sum(abs(ours[one] - truth[one]) for one in ours | truth) <= 2 * 450_000_000
     assert any(key[0] == "phase" and one[3] == NOT_KNOWN for key, one in seen.items()) or chunk > 1
 
@@ -120,7 +120,7 @@ def test_of_too_much_the_latest_is_kept(tmp_path: Path) -> None:
     assert not few.cut and not again.cut and much.cut
     assert much.begin > few.until + NS and not much.detail.owners
     assert 0 < len(much.detail.steps) < MOST
-    # All that is open is told with it, so what is not told is over; a step that began before has no time of its own.
+    # All that is open is sent with it, so what is not sent is over; a step that began before has no time of its own.
     kept = {one.key for one in (*much.detail.steps, *much.detail.phases) if one.end == NOT_KNOWN}
     assert kept == {one.key for one in followed}
     assert all((one.net == NOT_KNOWN) is (one.begin < much.begin) for one in much.detail.steps)

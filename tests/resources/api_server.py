@@ -1,4 +1,4 @@
-"""A stand-in for the API server of Kubernetes: answers from a table, and misbehaves when told to."""
+"""A stand-in for the API server of Kubernetes: answers from a table, and misbehaves when a test wants it to."""
 
 from __future__ import annotations
 

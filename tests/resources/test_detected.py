@@ -27,7 +27,7 @@ KNOWN = {"service.name": "job", "goodput.attempt": 3}
 
 
 class Gate:
-    """A detector that finds what it is told to find, when it is told to."""
+    """A detector that finds what a test gives it, when the test lets it."""
 
     def __init__(self, attributes: dict[str, Any]) -> None:
         self.attributes = attributes

@@ -1,4 +1,4 @@
-"""The resource of a process, and of a recorder, beside a real server that stands in for Google's."""
+"""The resource of a process, and of a recorder, with a real server that stands in for Google's."""
 
 from __future__ import annotations
 

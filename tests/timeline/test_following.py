@@ -254,7 +254,7 @@ def test_an_index_of_the_process_is_its_own(record: Callable[..., Recording]) ->
 
 
 def test_hostile_records_are_left_out(record: Callable[..., Recording]) -> None:
-    """With checksums, and times beyond all: what a restart makes of them is what is said."""
+    """With checksums, and times beyond all: it says what a restart makes of them."""
     recording = record()
     run = RunDirectory(recording.folder)
     with goodput.job(), goodput.step(1):

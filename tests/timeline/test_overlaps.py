@@ -21,7 +21,7 @@ from otel_goodput._timeline.recovery import Follower
 from otel_goodput._timeline.time_index import TimeIndex
 from otel_goodput.reports.run import FollowedRun, RecordedRun
 
-# Steps until it is told to stop; says when its job began and ended, by the clock that all share.
+# Steps until a test stops it; says when its job began and ended, by the clock that all share.
 JOB = """
 import sys, threading, time
 import otel_goodput as goodput

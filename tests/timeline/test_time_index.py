@@ -1,4 +1,4 @@
-"""A window of a journal is read without the rest of it, with the names that were told before."""
+"""A window of a journal is read without the rest of it, with the names that were defined before."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_only_what_is_needed_is_unpacked(long: RunDirectory, monkeypatch: pytest
 
 
 def test_what_belongs_to_a_phase_of_the_window_is_in_it(long: RunDirectory) -> None:
-    """Of a step that is open at an edge both ends are told, also from the segment beside."""
+    """Of a step that is open at an edge both ends are known, also from the next segment."""
     edge = BEGIN + 3 * (STEPS + 1) * MS + MS // 2
     (part,) = TimeIndex(long).between(edge, edge + MS).parts
     keys = [record.key for record in part.records]

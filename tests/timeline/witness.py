@@ -95,7 +95,7 @@ def segments(folder: Path, process: int = 0) -> list[Segment]:
     names: dict[int, str] = {}
     attempt = -1
     step: Read | None = None  # the latest that is open
-    left = 0  # key of the step whose end the header has told
+    left = 0  # key of the step whose end is in the header
     for (number, serial), (_, data) in sorted(there.items()):
         if number != attempt:
             attempt, names, step, left = number, {}, None, 0

@@ -50,7 +50,7 @@ def succeeded(answer: Answer) -> str:
 
 
 def failed(answer: Answer) -> str:
-    """The one line in which the command said why it cannot."""
+    """The one line in which the command says why it cannot."""
     assert answer.returncode == 1, answer.stdout + answer.stderr
     assert answer.stdout == ""
     assert answer.stderr.startswith("otel-goodput: ")

@@ -109,7 +109,7 @@ def test_phases_that_overlap_get_tracks_of_their_own(tmp_path: Path) -> None:
     made.add(ev.END, key=102, time=15 * MS)  # no length
     made.add(ev.END, key=100, time=20 * MS)  # before what began in it
     made.add(ev.END, key=101, time=25 * MS)
-    made.phase(rules.CUSTOM_PHASE, 5 * MS, 12 * MS)  # told later
+    made.phase(rules.CUSTOM_PHASE, 5 * MS, 12 * MS)  # recorded later
     made.phase(rules.CUSTOM_PHASE, 30 * MS, 35 * MS)
     made.phase(rules.CUSTOM_PHASE, 35 * MS, 35 * MS)
     made.add(ev.END, rules.JOB, whole, time=50 * MS)

@@ -1,4 +1,4 @@
-"""``otel-goodput plan`` as a person calls it; what it computes is tested beside the formulas."""
+"""``otel-goodput plan`` as a person calls it; what it computes is tested with the formulas."""
 
 from __future__ import annotations
 

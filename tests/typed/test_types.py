@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the wheel is installed: an environment of its own, which sees what this one has beside it.
+    """Where the wheel is installed: an environment of its own, which sees the packages of this one, too.
 
     mypy reads types that are installed only where ``py.typed`` stands, and those of a source tree in any case.
     """

@@ -27,7 +27,7 @@ FLAGS = (
 
 
 def chromium_path() -> str | None:
-    """Where the browser is: beside Python, where `make parts` puts it, or on PATH."""
+    """Where the browser is: next to Python, where `make parts` puts it, or on PATH."""
     places = (str(Path(sys.executable).parent), os.environ.get("PATH", ""))
     return next(
         (executable for place in places for name in NAMES if (executable := shutil.which(name, path=place))), None

@@ -1,4 +1,4 @@
-"""What a served page sums up is told span by span where somebody looks closely, in a browser."""
+"""What a served page sums up is shown span by span where somebody looks closely, in a browser."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_zooming_into_what_is_summed_up_shows_single_spans(chromium: Any, tmp_pa
             assert other_page.state("selected")["row"] == row
             assert other_page.text("#selection") == shown
 
-        # What the server refuses is told, and not asked for again.
+        # What the server refuses is shown, and not requested again.
         look.page.route("**/window?*", lambda route: route.fulfill(status=500, body="{}"))
         requests_before = len([one for one in look.requests if "/window?" in one])
         other = (begin + middle) // 2

@@ -70,7 +70,7 @@ def test_a_run_appears_goes_on_and_dies(look: Look, place: Path, server: Server)
         look.js("goodput.timeline.fit(0, 1e8)")
         view, rows = look.view(), look.js("goodput.model.steps.rows")
         look.until("goodput.model.steps.rows > given + 5", rows)
-        # More than a second is told of: what ended in the gaps between is not drawn as open, beside all that follows.
+        # More than a second is sent: what ended in the gaps between is not drawn as open, along with all that follows.
         counted = "goodput.timeline.tree.leaderLanes.find((lane) => lane.key === 'steps').tracks[0].length"
         look.until(f"{counted} === goodput.model.steps.wall.filter((wall) => wall !== -2).length")
         look.until("goodput.model.steps.wall.filter((wall) => wall === -2).length > 0")

@@ -1,4 +1,4 @@
-"""Runs that are not as they should be: the page opens, says what it knows, and runs nothing that it was told."""
+"""Runs that are not as they should be: the page opens, says what it knows, and runs nothing of its input."""
 
 from __future__ import annotations
 

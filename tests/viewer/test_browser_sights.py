@@ -111,7 +111,7 @@ def test_the_width_may_change_at_any_time(story_page: Path, look: Look) -> None:
 
 
 def test_the_last_words_of_an_axis_are_whole(chromium: Any, lived_page: Path) -> None:
-    """Half a label fits beside the end of the axis, wherever its last tick is."""
+    """Half a label fits next to the end of the axis, wherever its last tick is."""
     with looking(chromium) as look:
         look.open(lived_page)
         for canvas in ("#shares", "#cadence", "#checkpoints"):

@@ -1,6 +1,6 @@
 """``otel-goodput serve``: what it shows of real jobs, and who may ask it what.
 
-Longer than other files: the tests share one server, which is dear to start.
+Longer than other files: the tests share one server, which is expensive to start.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of one run that has ended and one that was killed; beside its directory is another one."""
+    """A server of one run that has ended and one that was killed; next to its directory is another one."""
     above = tmp_path_factory.mktemp("served")
     finished("ended", above / "runs")
     killed("killed", above / "runs")

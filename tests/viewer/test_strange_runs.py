@@ -365,7 +365,7 @@ def test_excluded_times_unknown_clocks_and_rollbacks(tmp_path: Path, page: Calla
     assert shown.head["excluded"] and shown.report["excluded_s"] == pytest.approx(0.1)
     assert len(shown.head["disruptions"]) == shown.report["disruptions"]
     assert len(shown.rows("steps")) == 60
-    # None of them is lost: the device never told that it was done with any, so all are in flight.
+    # None of them is lost: the device never reported that it was done with any, so all are in flight.
     assert shown.report["steps"]["lost"] == 0 and {one["fate"] for one in shown.rows("steps")} == {2}
 
 

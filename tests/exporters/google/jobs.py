@@ -88,7 +88,7 @@ class Job:
         return self._stderr.read_text()
 
     def wait_for(self, word: str) -> Any:
-        """Until it has told this; what it told with it. Other words are passed over."""
+        """Wait for this line; returns what came with it. Other lines are passed over."""
 
         def is_answer(line: str) -> bool:
             kind = json.loads(line)[0]

@@ -1,6 +1,6 @@
 """Jobs with credentials that are good, run out, are revoked, refused, missing; and what stands between them and Google.
 
-Each trouble is told once for each service with what to do about it, and never with a secret in it.
+Each problem is reported once for each service with what to do about it, and never with a secret in it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Account:
         return {request.method for request in self.google.requests if request.code == "OK"} >= METHODS
 
     def check(self, end: End) -> None:
-        """All has arrived, and no secret is told."""
+        """All has arrived, and no secret is logged."""
         check_whole(cloud_spans(self.google))
         check_whole(otlp_spans(self.google, "llama"))
         assert not differences(self.google, end.account)
@@ -172,7 +172,7 @@ def test_what_is_imported_while_credentials_are_looked_for() -> None:
 
 
 def test_no_credentials_at_all(tmp_path: Path) -> None:
-    """Neither a file nor a metadata server; and one that is said to be there and is not."""
+    """Neither a file nor a metadata server; and one that is configured but does not exist."""
     home = tmp_path / "home"
     home.mkdir()
     absent = {"GCE_METADATA_HOST": "127.0.0.1:9", "GCE_METADATA_IP": "127.0.0.1:9", "HOME": str(home)}

@@ -1,4 +1,4 @@
-"""A run in several processes: one after the other, killed in the middle of an export, and beside each other."""
+"""A run in several processes: one after the other, killed in the middle of an export, and at the same time."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def live_on(base: Path, seed: int) -> None:
         attempts = len(run.lives)
         totals = RecordedRun(RunDirectory(run.folder)).report().totals
         run.check(run.report())
-        # A machine on which many others run may not get all out within the deadline; what it does not is told.
+        # A machine on which many others run may not get all out within the deadline; what it does not is logged.
         if SPANS_LACK not in errors:
             check_run(cloud_spans(google), run.run_id, run.lives)
             check_run(otlp_spans(google, run.run_id, attempts), run.run_id, run.lives)
@@ -126,13 +126,13 @@ def test_a_restart_follows_within_the_five_seconds_of_a_point(google: GoogleEmul
     assert all(google.series[key][-1].end >= ended + SPACING for key, ended in written.items())
 
 
-# --- beside each other ------------------------------------------------------------------------------------------------
+# --- at the same time -------------------------------------------------------------------------------------------------
 
 
 def test_several_leaders_are_warned_about(google: GoogleEmulator, tmp_path: Path) -> None:
     """Hosts whose process takes itself for the first, each: their points alternate, and there is no flood of requests.
 
-    Of three at least two have lost the race for a point three times by the end, which is when it is told.
+    Of three at least two have lost the race for a point three times by the end, which is when it is logged.
     """
     environ = {"OTEL_GOODPUT_RUN_ID": "run", "OTEL_METRIC_EXPORT_INTERVAL": "500"}
     with ExitStack() as exits:

@@ -89,7 +89,7 @@ def test_spans_arrive(traces: Traces) -> None:
 
 
 def test_cloud_trace_shows_numbers_and_units(traces: Traces) -> None:
-    """A viewer has no room for attributes beside a name. Elsewhere a name is one of a few, and a length an integer."""
+    """A viewer has no room for attributes next to a name. Elsewhere a name is one of a few, and a length an integer."""
     summary = {"goodput.steps.first": 100, "goodput.steps.last": 198, "goodput.steps.duration.p90": 1_250_000_000}
     device = {"goodput.phase": "step", "goodput.step": 7, "goodput.step.device_duration": 12_345_678}
     traces.export(

@@ -93,7 +93,7 @@ def test_a_run_that_was_killed_and_went_on(google: GoogleEmulator, tmp_path: Pat
         if not series.type.endswith("/performance"):
             assert dict(series.labels)["accelerator_type"] == "TPU-v5p"
             assert dict(series.labels)["cluster_name"] == "tpus"
-    # The second attempt begins within five seconds of the last point of the first: it is told so, and waits.
+    # The second attempt begins within five seconds of the last point of the first: it gets an error, and waits.
     assert {refusal.rule for refusal in google.refusals} <= {"mon.sampling", "mon.order"} and not google.notes
     assert not google.spans
 

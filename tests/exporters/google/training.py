@@ -1,4 +1,4 @@
-"""A small job that trains nothing, told by JSON on its command line what to do (see ``OPTIONS``).
+"""A small job that trains nothing; JSON on its command line says what to do (see ``OPTIONS``).
 
 It tells how far it has got, a line of JSON each: ``["trained", null]``; where it is asked to pause it then waits for a
 line. Its last word is ``["over", …]``, its own account once the recorder has stopped.
@@ -119,7 +119,7 @@ def die() -> None:
 
 
 def child(end: Callable[[], None]) -> Callable[[], None]:
-    """Forks a child that works on as if it were the job, until `end`; its exit status is told."""
+    """Forks a child that works on as if it were the job, until `end`; prints its exit status."""
 
     def fork() -> None:
         with warnings.catch_warnings():

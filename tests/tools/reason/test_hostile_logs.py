@@ -1,4 +1,4 @@
-"""Whatever is in a file that is imported, or in the one with what was said: it is read, or refused in words."""
+"""Whatever is in a file that is imported, or in the one with the statements: it is read, or refused in words."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ def test_a_living_run_is_corrected_in_reports_and_not_in_its_own_counters(tmp_pa
         finally:
             if process.poll() is None:
                 os.kill(process.pid, signal.SIGKILL)
-    # What was said is still there after the next restart, which reads its own journal only.
+    # The statement is still there after the next restart, which reads its own journal only.
     finished("job", tmp_path, 12, 14, OTEL_GOODPUT_RUN_ID="job")
     assert entries(tmp_path)[2]["reason"] == "preemption"
     succeeded(goodput("reason", tmp_path, 3, "maintenance"))
@@ -269,7 +269,7 @@ def test_at_a_url(tmp_path: Path) -> None:
         finished("job", url, first, first + 10, **more)
     succeeded(goodput("reason", url, 2, "maintenance", "--by", "alice"))
     assert entries(url)[2]["said_by"] == "alice"
-    # The next attempt fetches what was said, and does not send it back over what is said meanwhile.
+    # The next attempt fetches the statements, and does not send them back over what is recorded meanwhile.
     with job("job", url, 18, 20, "wait", **more) as living:
         spooled = list((tmp_path / "local").rglob("disruptions.reasons"))
         assert [len(path.read_bytes().splitlines()) for path in spooled] == [1]

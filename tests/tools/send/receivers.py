@@ -1,4 +1,4 @@
-"""Receivers of OTLP that answer as they are told: refuse, lose their answer, hang, take part of a request."""
+"""Receivers of OTLP that answer as a test wants: refuse, lose their answer, hang, take part of a request."""
 
 from __future__ import annotations
 

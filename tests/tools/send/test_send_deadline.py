@@ -163,7 +163,7 @@ def test_nobody_agrees_upon_tls(wire: str, traces: Path, port: int) -> None:
 
 @pytest.mark.parametrize("wire", BACKENDS)
 def test_nobody_answers(wire: str, traces: Path, port: int) -> None:
-    """Over HTTP what was written may be read yet; over gRPC nothing goes before the receiver has said a word."""
+    """Over HTTP what was written may be read yet; over gRPC nothing goes before the receiver has sent something."""
     with listening(silent, port):
         output = late(traces, port, wire)
     # gRPC gives up the connection by itself where it is sooner than we are.

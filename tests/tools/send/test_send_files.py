@@ -1,4 +1,4 @@
-"""``otel-goodput send``: what lies beside a file, or in a folder of files, may be anybody's."""
+"""``otel-goodput send``: what lies next to a file, or in a folder of files, may be anybody's."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_next_to_a_file(
 
 
 def test_in_a_folder(traces: Path, run: Path, tmp_path: Path) -> None:
-    """Links in it lead nowhere, and pipes beside a file hold up nobody."""
+    """Links in it lead nowhere, and pipes next to a file hold up nobody."""
     other = tmp_path / "other.jsonl"
     other.write_bytes(traces.read_bytes())
     (run / "traces-planted.jsonl").symlink_to(other)

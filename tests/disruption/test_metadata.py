@@ -23,7 +23,7 @@ from .metadata_server import MAINTENANCE, PREEMPTED, MetadataServer, answer, met
 
 
 class Announced:
-    """What the notices told, in the order they did."""
+    """What the notices announced, in order."""
 
     def __init__(self) -> None:
         self.notices: list[tuple[str, str, str]] = []
@@ -216,7 +216,7 @@ def test_a_server_that_turns_out_a_liar_later(server: MetadataServer, caplog: py
 
 
 def test_a_server_that_hangs(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
-    """Taken for dead after a while, said once, and heard again when it recovers."""
+    """Taken for dead after a while, warned about once, and used again when it recovers."""
     server.misbehave = hang
     with watching(server.host, patience_s=0.05) as (_, watch):
         until(lambda: len(server.requests) >= 6)

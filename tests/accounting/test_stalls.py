@@ -267,7 +267,7 @@ def test_however_it_arrives_the_account_is_the_same(seed: int) -> None:
 
 
 def check_arrival(seed: int) -> None:
-    """In pieces, with ends on the device told late, through snapshots, with rolling windows: P1 and P2."""
+    """In pieces, with late ends on the device, through snapshots, with rolling windows: P1 and P2."""
     fate = Random(seed)
     rows = [row for row in stalling_run(seed).rows if row["kind"] not in ("compile", "exclusion")]
     timeline = Timeline(rows)

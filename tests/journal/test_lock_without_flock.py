@@ -63,7 +63,7 @@ class Place:
         )  # fmt: skip
 
     def run(self, ending: str) -> tuple[str, str]:
-        """One attempt; what it said on stdout and stderr."""
+        """One attempt; returns its stdout and stderr."""
         out, errors = self.begin("-c", JOB, ending).communicate(timeout=60)
         return out.strip(), errors
 

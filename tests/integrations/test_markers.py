@@ -384,7 +384,7 @@ def test_phases_that_end_on_other_threads_meanwhile(device: Device, caplog: pyte
 def test_a_device_out_of_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Marks that are ready while the work before them is not: nothing is claimed from then on, which is said once."""
+    """Marks that are ready while the work before them is not: nothing is claimed from then on, with one warning."""
     device = Device(tmp_path, monkeypatch, early=10_000 * MS)
     with device.recorder.job():
         for _ in device.recorder.steps(range(20)):

@@ -1,4 +1,4 @@
-"""Phases told by starts and ends."""
+"""Phases recorded by starts and ends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def seconds(totals: Totals) -> dict[str, float]:
 
 
 def totals_after(*calls: Call) -> Totals:
-    """The account of a job told by `calls`, when it is over."""
+    """The account of a job recorded by `calls`, when it is over."""
     of = recorder()
     for call in calls:
         tell(of, call)

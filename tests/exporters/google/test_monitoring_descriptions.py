@@ -1,4 +1,4 @@
-"""What is said of descriptions that are refused: what the last try met, not an earlier one."""
+"""The report of refused descriptions: what the last try met, not an earlier one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A long run, of which only a part is told one by one: that part is as in the whole, and the sums stay exact."""
+"""A long run, of which only a part is listed in detail: that part is as in the whole, and the sums stay exact."""
 
 from __future__ import annotations
 
