@@ -83,7 +83,7 @@ SCENARIOS = (
     Scenario("journals at URLs", ("journal/test_remote.py",)),
     Scenario(
         "unexpected data in a run's folder",
-        ("journal/test_outside_data.py", "journal/test_damage.py"),
+        ("journal/test_rundir_outside_data.py", "journal/test_damage.py"),
     ),
     Scenario("one flipped byte, deaths and damage", ("journal/test_flips.py",)),
     Scenario("fuzz of journals, JSON files and variables", ("journal/test_fuzz.py",)),

@@ -21,8 +21,8 @@ from otel_goodput.reports.timeline import Timeline
 from otel_goodput.semconv import CATEGORIES
 
 from .strategies import Question, Rows, chaos, questions, runs, spread
+from .test_ledger_streams import arrivals, through_snapshot
 from .test_properties import MANY, USUAL
-from .test_streams import arrivals, through_snapshot
 
 SOME = settings(MANY, max_examples=USUAL // 4)
 

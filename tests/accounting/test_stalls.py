@@ -19,8 +19,8 @@ from otel_goodput.reports.timeline import Timeline, account_timeline
 from .intervals import traced
 from .oracle import account
 from .strategies import Question, Rows
+from .test_ledger_streams import arrivals
 from .test_properties import SOME, USUAL, by_category, check_agreement, check_transfers
-from .test_streams import arrivals
 
 SECOND = 10**9
 FEW = settings(SOME, max_examples=max(10, USUAL // 7))  # the ledger is asked a hundred times in each
