@@ -36,14 +36,14 @@ OPEN_JS: Final = """() => new Promise((done) => {
 # All lanes open; pans and zooms of the whole run and of parts of it, scrolls through the lanes.
 FRAMES_JS: Final = """async (looks) => {
     const {timeline} = window.goodput;
-    const told = {pan: [], zoom: [], scroll: [], spans: 0, lanes: timeline.tree.rows.length};
+    const times = {pan: [], zoom: [], scroll: [], spans: 0, lanes: timeline.tree.rows.length};
     const frame = () => new Promise((done) => requestAnimationFrame(done));
-    for (const lane of timeline.tree.leaderLanes) for (const track of lane.tracks) told.spans += track.length;
+    for (const lane of timeline.tree.leaderLanes) for (const track of lane.tracks) times.spans += track.length;
     const whole = timeline.whole;
     const step = async (kind, change) => {
         await frame();
         change();
-        told[kind].push(timeline.draw());
+        times[kind].push(timeline.draw());
     };
     for (let at = 0; at < looks; at++) await step("zoom", () => timeline.zoom(at % 20 < 10 ? 1 / 1.5 : 1.5));
     timeline.setView(...whole);
@@ -51,7 +51,7 @@ FRAMES_JS: Final = """async (looks) => {
     for (let at = 0; at < looks; at++) await step("pan", () => timeline.pan(at % 2 ? 0.02 : -0.02));
     const room = timeline.tree.height;
     for (let at = 0; at < looks; at++) await step("scroll", () => timeline.scrollTo((room * at) / looks));
-    return told;
+    return times;
 }"""
 
 

@@ -164,8 +164,8 @@ def test_announcing_from_a_handler_that_interrupts_an_announcement() -> None:
     """No lock that the interrupted thread may hold: tens of thousands of interruptions at arbitrary places."""
     program = Program(
         """
-told = []
-notices = Notices(lambda reason, moment, about: told.append(about["n"]), lambda _: None)
+reasons = []
+notices = Notices(lambda reason, moment, about: reasons.append(about["n"]), lambda _: None)
 numbers = iter(range(10**9))
 def handler(*_):
     for _ in range(3): notices.announce("signal", 1, n=-next(numbers))
@@ -178,7 +178,7 @@ while time.monotonic() < until_then:
     count += 1
 signal.setitimer(signal.ITIMER_REAL, 0)
 assert notices.wait_recorded(20)
-say("done", count > 100, len(told) > 100)
+say("done", count > 100, len(reasons) > 100)
 """
     )
     ended = program.end()

@@ -444,9 +444,9 @@ signal.signal(signal.SIGTERM, lambda *_: calls.append(1))
 notices, signals = take()
 faulthandler.register(signal.SIGTERM, chain=True)
 signals.renew()
-heard = []
-notices.on_preemption(lambda: heard.append(1))  # the notice may come after the handler was called
-say("ready"); until(lambda: calls and heard)
+called = []
+notices.on_preemption(lambda: called.append(1))  # the notice may come after the handler was called
+say("ready"); until(lambda: calls and called)
 assert notices.settled(10)
 say(len(calls))
 """

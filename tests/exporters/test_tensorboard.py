@@ -201,8 +201,8 @@ def test_who_may_read_it(tmp_path: Path) -> None:
         import os, sys
         from otel_goodput import Recorder
         os.umask(int(sys.argv[2], 8))
-        with Recorder("job", run_id="r", directory=sys.argv[1], exporters="tensorboard", integrations="none") as told:
-            with told.job(), told.step(0):
+        with Recorder("job", run_id="r", directory=sys.argv[1], exporters="tensorboard", integrations="none") as run:
+            with run.job(), run.step(0):
                 pass
     """
 

@@ -394,8 +394,8 @@ with goodput.job():
             array.delete()
         time.sleep(0.2)
 goodput.shutdown()
-told = goodput.report().to_json()
-print(told["steps"]["kept"], told["clock"], told["seconds"]["productive"] / on_device)
+report = goodput.report().to_json()
+print(report["steps"]["kept"], report["clock"], report["seconds"]["productive"] / on_device)
 """
 
 

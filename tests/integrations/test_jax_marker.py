@@ -481,8 +481,8 @@ with goodput.job():
         busy += time.perf_counter_ns() - began
     spent = productive() - before
 goodput.shutdown()
-told = goodput.report().to_json()
-print(told["clock"], told["steps"]["kept"], spent, busy)
+report = goodput.report().to_json()
+print(report["clock"], report["steps"]["kept"], spent, busy)
 """
 
 

@@ -491,8 +491,8 @@ import json, sys
 from otel_goodput._tools import cli
 status = cli.main(sys.argv[1:])
 with open("/proc/self/status") as lines:
-    found = dict(line.split(":") for line in lines)
-print(json.dumps([status, int(found["VmHWM"].split()[0]) // 1024]))
+    status_lines = dict(line.split(":") for line in lines)
+print(json.dumps([status, int(status_lines["VmHWM"].split()[0]) // 1024]))
 """
 
 

@@ -172,9 +172,9 @@ def tensorboard(here: Installed) -> None:
     here.job("tensorboard", OTEL_GOODPUT_TENSORBOARD_DIR=str(folder))
     read = """
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-found = EventAccumulator({folder!r})
-found.Reload()
-print(*found.Tags()["tensors"])
+events = EventAccumulator({folder!r})
+events.Reload()
+print(*events.Tags()["tensors"])
 """
     assert "goodput/ratio" in here.run("-c", read.format(folder=str(folder))).split()
 

@@ -47,8 +47,8 @@ with goodput.job():
                 goodput.shutdown()
                 os._exit(0)
             os.close(write)
-            with open(read, "rb") as told:
-                answer = json.loads(told.read() or "[0]")
+            with open(read, "rb") as output:
+                answer = json.loads(output.read() or "[0]")
             answers.append([number, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), answer])
     stop.set()
     asking.join()

@@ -128,11 +128,11 @@ with goodput.job():
         os.kill(os.getpid(), signal.SIGKILL)
     began = time.perf_counter()
     goodput.totals()
-    asked = time.perf_counter() - began
+    totals_s = time.perf_counter() - began
 began = time.perf_counter()
 goodput.shutdown(2.0)
 ended = time.perf_counter() - began
-print(json.dumps({"grown": grown, "asked": asked, "ended": ended, "kept": goodput.totals().kept}))
+print(json.dumps({"grown": grown, "totals_s": totals_s, "ended": ended, "kept": goodput.totals().kept}))
 """
 STEPS = 200_000
 
@@ -154,7 +154,7 @@ def test_a_hot_loop(ending: str, tmp_path: Path) -> None:
     figures = hot(tmp_path, ending)
     if ending == "end":
         assert figures["grown"] < 24 * 1024**2, "of 200 bytes a step"
-        assert figures["asked"] < 3.0 and figures["ended"] < 5.0
+        assert figures["totals_s"] < 3.0 and figures["ended"] < 5.0
         assert figures["kept"] == STEPS, "what was not followed by the end is read from the journal"
     run = RunDirectory(tmp_path / "run")
     report = RecordedRun(run).report().to_json()

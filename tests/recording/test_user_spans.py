@@ -289,10 +289,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ParentBased, Sampler, SamplingResult, Decision
 
-asked = []
+sampled = []
 class Root(Sampler):
     def should_sample(self, parent_context, trace_id, name, *arguments, **more):
-        asked.append(name)
+        sampled.append(name)
         return SamplingResult(Decision.DROP if name == "dropped" else Decision.RECORD_AND_SAMPLE)
     def get_description(self):
         return "root"
@@ -332,7 +332,7 @@ goodput.shutdown()
 spans = {span.context.span_id: span for span in memory.get_finished_spans()}
 names = [span.name for span in spans.values()]
 assert names.count("root") == names.count("inner") == 150 and names.count("epoch") == 1 and len(names) == 301, names
-assert asked == ["root"] * 150 + ["dropped", "epoch"], "their sampler decides about roots"
+assert sampled == ["root"] * 150 + ["dropped", "epoch"], "their sampler decides about roots"
 for span in spans.values():
     around = spans[span.parent.span_id].name if span.parent else None
     assert around == {"root": None, "inner": "root", "epoch": None}[span.name]

@@ -327,10 +327,10 @@ with goodput.job():
         if number % 5 == 4:
             with goodput.checkpoint_save(number):
                 time.sleep(0.004)
-    def beside():
+    def alongside():
         with goodput.checkpoint_save(number):
             pass
-    thread = threading.Thread(target=beside)
+    thread = threading.Thread(target=alongside)
     thread.start()
     thread.join()
     try:

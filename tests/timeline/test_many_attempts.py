@@ -60,10 +60,10 @@ def windows(run):
 reader = globals()[sys.argv[2]]
 reader(RunDirectory(Path(sys.argv[1])))
 before = read()
-found = reader(RunDirectory(Path(sys.argv[1])))
+result = reader(RunDirectory(Path(sys.argv[1])))
 after = read()
 spent = {name: after[name] - before[name] for name in ("open", "os.listdir", "rchar", "syscr")}
-print(json.dumps({**spent, "attempts": found.to_json()["attempts"]}))
+print(json.dumps({**spent, "attempts": result.to_json()["attempts"]}))
 """
 
 

@@ -23,13 +23,13 @@ MOST_BYTES = 300_000  # of a picture in docs/
 
 # Neighbours that must not lie over one another, and texts that must not be cut.
 OVERLAPS = """(() => {
-    const found = [];
+    const faults = [];
     const cards = [...document.querySelectorAll(".card")].filter((one) => one.checkVisibility());
     const boxes = cards.map((one) => one.getBoundingClientRect());
     boxes.forEach((one, at) => boxes.slice(at + 1).forEach((other, behind) => {
         const across = Math.min(one.right, other.right) - Math.max(one.left, other.left);
         const down = Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top);
-        if (across > 1 && down > 1) found.push(`${cards[at].id} over ${cards[at + 1 + behind].id}`);
+        if (across > 1 && down > 1) faults.push(`${cards[at].id} over ${cards[at + 1 + behind].id}`);
     }));
     for (const card of cards) {
         const box = card.getBoundingClientRect();
@@ -37,7 +37,7 @@ OVERLAPS = """(() => {
             if (!one.checkVisibility() || one.closest(".scroll, .facts, .unseen, dialog, .search-list, #tree")) continue;
             const inner = one.getBoundingClientRect();
             if (inner.width && (inner.right > box.right + 1 || inner.left < box.left - 1))
-                found.push(`${one.outerHTML.slice(0, 80)} leaves ${card.id}`);
+                faults.push(`${one.outerHTML.slice(0, 80)} leaves ${card.id}`);
         }
         const parts = [...card.querySelectorAll(".card-head > *, .tools > *")].filter((one) => one.checkVisibility());
         parts.forEach((one, at) => parts.slice(at + 1).forEach((other) => {
@@ -45,10 +45,10 @@ OVERLAPS = """(() => {
             const [first, second] = [one.getBoundingClientRect(), other.getBoundingClientRect()];
             const across = Math.min(first.right, second.right) - Math.max(first.left, second.left);
             const down = Math.min(first.bottom, second.bottom) - Math.max(first.top, second.top);
-            if (across > 1 && down > 1) found.push(`${one.outerHTML.slice(0, 60)} over ${other.outerHTML.slice(0, 60)}`);
+            if (across > 1 && down > 1) faults.push(`${one.outerHTML.slice(0, 60)} over ${other.outerHTML.slice(0, 60)}`);
         }));
     }
-    return found;
+    return faults;
 })()"""
 
 # Contrast (WCAG) of the words that are seen, of those in plain colours.
@@ -66,7 +66,7 @@ FAINT = """(() => {
         }
         return [255, 255, 255];
     };
-    const found = new Set();
+    const faults = new Set();
     for (const one of document.querySelectorAll("body *")) {
         const own = [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
         if (!own || !one.checkVisibility({opacityProperty: true, visibilityProperty: true}) || one.closest(":disabled, .dim, .tree-pin"))
@@ -74,9 +74,9 @@ FAINT = """(() => {
         const under = ground(one);
         if (!under) continue;
         const [high, low] = [light(parts(getComputedStyle(one).color)), light(under)].sort((a, b) => b - a);
-        if ((high + 0.05) / (low + 0.05) < 4.5) found.add(`${one.className} ${one.textContent.slice(0, 30)}`);
+        if ((high + 0.05) / (low + 0.05) < 4.5) faults.add(`${one.className} ${one.textContent.slice(0, 30)}`);
     }
-    return [...found];
+    return [...faults];
 })()"""
 
 
