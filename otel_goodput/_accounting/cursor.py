@@ -255,10 +255,11 @@ class Cursor(AccountState):
         self.choose()
         return at
 
-    def apply_turns(self, turns: Turns) -> int:
+    def apply_turns(self, turns: Turns) -> tuple[list[int], list[int]]:
         """Apply steady turns that begin with the end of the open data load, as long as nothing else is due.
 
-        Returns how many whole ones were applied; 0 if the loop is not steady.
+        Returns the lengths of the steps that were applied and of the loads between them, ns; none if the loop is not
+        steady.
         """
         steps, shift, offset = self.steps, self.shift, self.steps.offset
         ends = turns.times[1::2]
@@ -270,11 +271,11 @@ class Cursor(AccountState):
             or steps.running or self.blockers.keys() != {keys[0]} or self.fallback == ClockState.UNKNOWN
             or not self._steady()
         ):  # fmt: skip
-            return 0
-        nets = list(map(sub, ends, begins))
-        if max(nets) > (steps.limit or STALLED_SLACK):
-            return 0
-        outsides = [begins[0] + shift - self.now, *map(sub, begins[1:], ends)]
+            return [], []
+        nets, loads = list(map(sub, ends, begins)), list(map(sub, begins[1:], ends))
+        if max(nets) > (steps.limit or STALLED_SLACK) or min(nets) < 0 or min(loads, default=0) < 0:
+            return [], []
+        outsides = [begins[0] + shift - self.now, *loads]
         loaded = sum(outsides)
         self.totals[self.blockers.pop(keys[0])] += loaded
         between = self._outside_steps()
@@ -284,12 +285,11 @@ class Cursor(AccountState):
         self.now = ends[-1] + shift
         steps.previous = numbers[-2] + offset if count > 1 else steps.last_step
         steps.last_step, steps.latest = numbers[-1] + offset, keys[2 * count - 1]
-        starts = [begin + shift for begin in begins] if shift else list(begins)
+        starts, overs = ([time + shift for time in times] if shift else list(times) for times in (begins, ends))
         moved = [number + offset for number in numbers] if offset else list(numbers)
-        over = moved, starts, nets, nets, outsides, [NOT_KNOWN] * count, list(keys[1 : 2 * count : 2])
-        steps.push(over, [end + shift for end in ends])
+        steps.push((moved, starts, nets, nets, outsides, [NOT_KNOWN] * count, list(keys[1 : 2 * count : 2])), overs)
         self.clock = self.fallback
-        return count
+        return nets, loads
 
     def undisturbed(self) -> bool:
         """Whether this may be a steady loop in which a data load is open, nothing else on the host."""

@@ -118,23 +118,26 @@ class Turns(NamedTuple):
 
     @property
     def steady(self) -> bool:
-        """Whether they go on, and all steps end by the host's clock."""
-        return not any(self.flags) and self._going_on
+        """Whether they go on, apart from their times, and all steps end by the host's clock."""
+        return not any(self.flags) and self._following
 
     @property
     def dispatching(self) -> bool:
         """Whether they go on, and all steps end by the device's clock."""
         ends = self.flags[self.loaded :: 2]
-        return not any(self.flags[not self.loaded :: 2]) and ends.count(ON_DEVICE) == len(ends) and self._going_on
+        return (
+            ends.count(ON_DEVICE) == len(ends)
+            and not any(self.flags[not self.loaded :: 2])
+            and all(map(le, self.times, islice(self.times, 1, None)))
+            and self._following
+        )
 
     @property
-    def _going_on(self) -> bool:
-        """Whether time and numbers go on, and what begins is what ends next."""
-        _, times, keys, numbers, _, _ = self
-        return not (
-            not all(map(le, times, islice(times, 1, None)))
-            or not _STRIDES.issuperset(map(sub, islice(keys, 1, None), keys))
-            or not all(map(lt, numbers[not self.loaded :: 2], numbers[2 + (not self.loaded) :: 2]))
+    def _following(self) -> bool:
+        """Whether numbers go on, and what begins is what ends next."""
+        keys, numbers = self.keys, self.numbers[not self.loaded :: 2]
+        return _STRIDES.issuperset(map(sub, islice(keys, 1, None), keys)) and all(
+            map(lt, numbers, islice(numbers, 1, None))
         )
 
     def slice(self, begin: int, end: int | None = None) -> Turns:

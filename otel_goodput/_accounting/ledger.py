@@ -120,14 +120,13 @@ class Ledger(State):
         if turns.dispatching and self._dispatch(turns):
             return
         self._disperse()
-        while count := self._take_undisturbed(turns):
-            if count == len(turns.times):
-                return
-            self._take([*turns.slice(count, count + 2).events()])
-            turns = turns.slice(count + 2)
-            if not turns.times:
-                return
-        self._take([*turns.events()])
+        alone = 2
+        while turns.times:
+            count = self._take_undisturbed(turns)
+            if count < len(turns.times):
+                self._take([*turns.slice(count, count + alone).events()])
+            turns = turns.slice(count + alone)
+            alone = 2 if count else 4 * alone  # what disturbs them may last
 
     def _take_undisturbed(self, turns: Turns) -> int:
         """Take turns, each whole; returns how many of the moments these were."""
@@ -144,22 +143,28 @@ class Ledger(State):
             if self.pending != [*waiting.events()] or self._held.keys() != {key}:
                 return 0
             whole = waiting.followed(turns)
-        count = 2 * self.settled.apply_turns(whole) if whole.steady else 0
+        steps, loads = self.settled.apply_turns(whole) if whole.steady else ([], [])
+        count = 2 * len(steps)
         if not count:
             return 0
-        taken = whole if count == len(whole.times) else whole.slice(0, count)
-        time, last = taken.times[-1], following(taken.keys[-1])
-        del opened[key]
-        opened[last] = Event(time, ev.START, DATA_LOADING, last, taken.numbers[-1])
-        begins, ends = taken.times[::2], taken.times[1::2]
-        loads = list(map(sub, begins[1:], ends))
-        if turns.loaded:
-            loads.insert(0, begins[0] - begun.time)
-        self._phase_history.take_turns(list(map(sub, ends, begins)), loads)
         self.pending.clear()
         self._held.clear()
+        if turns.loaded:
+            loads = [whole.times[0] - begun.time, *loads]
+        rest = whole.slice(count)
+        taken = whole.slice(0, count) if rest.times else whole
+        time, phase, end = taken.times[-1], DATA_LOADING, taken
+        if len(rest.times) == 1 and rest.time >= time:  # one more step begins: that waits
+            loads = [*loads, rest.time - time]
+            phase, end = STEP, rest
+            self.pending += rest.events()
+            self._held[following(rest.keys[0])] = rest.time
+        del opened[key]
+        last = following(end.keys[-1])
+        opened[last] = Event(end.time, ev.START, phase, last, end.numbers[-1])
+        self._phase_history.take_turns(steps, loads)
         self._note_settled([taken], count, time)
-        return count - (whole is not turns)
+        return count + (end is rest) - (whole is not turns)
 
     def _dispatch(self, turns: Turns) -> bool:
         """Let turns wait together, whose steps end by the device's clock; False if something else waits, or is due."""

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
+from operator import sub
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -40,6 +41,7 @@ from otel_goodput._journal.records import (
     STEPPING,
     TURN,
     TURN_BODY,
+    TURN_FIELDS,
 )
 from otel_goodput._runtime import files
 from otel_goodput._text.redact import encodable, redacting_logger, without_credentials
@@ -56,12 +58,14 @@ NAME_BYTES: Final = 192
 HOLE_NS: Final = 1_000_000_000
 
 _pack, _pack_turn, _seal_into, _leave_into = BODY.pack, TURN_BODY.pack, SEALED.pack_into, LEFT_STEP.pack_into
-# Of a loop: a few turns, because a run has its price; any number beside device ends, and where what was read is cut.
+# Of a loop: a few turns, because a run has its price, those of exported steps among them; any number of those in two
+# records beside device ends, and where what was read is cut.
 _RUN: Final = "(?:L|(?=S))(?:SL)*S?"
 _WORDS: Final = {"T": chr(TURN), "L": chr(LOADING), "S": chr(STEPPING), "Z": r"\Z"}
 _WORDS["D"] = f"[{chr(DEVICE_ENDS)}{chr(ev.DEVICE_END)}]"
-_PATTERN: Final = f"T{{3,}}|L?(?:SL){{3,}}S?|(?:^|(?<=D)){_RUN}|{_RUN}(?=D|Z)"
+_PATTERN: Final = f"S?(?:T|LS){{3,}}L?|L?(?:SL){{3,}}S?|(?:^|(?<=D)){_RUN}|{_RUN}(?=D|Z)"
 _TURNS: Final = re.compile(re.sub("[A-Z]", lambda word: _WORDS[word[0]], _PATTERN).encode())
+_PARTS: Final = re.compile(re.sub("T", lambda word: _WORDS[word[0]], "T+|[^T]+").encode())
 _event = tuple.__new__  # makes an Event without calling its constructor, because this runs for every record
 
 
@@ -324,7 +328,7 @@ class Journal:
         count = 0
         while segment.read < segment.end and count < most:
             at = HEADER_SIZE + segment.read * SIZE
-            chunk = bytes(segment.buffer[at : at + min(most, 256, segment.end - segment.read) * SIZE])
+            chunk = bytes(segment.buffer[at : at + min(most, DRAINED, segment.end - segment.read) * SIZE])
             kinds = chunk[::SIZE]
             written = kinds.find(0)
             if written < 0:
@@ -342,16 +346,19 @@ class Journal:
         """Add the events of records, whose `kinds` are given; runs of a loop's turns are taken together."""
         at = 0
         for run in _TURNS.finditer(kinds):
-            begin, end = run.span()
-            self._decode_each(chunk[at * SIZE : begin * SIZE], events)
-            rows = RECORD.iter_unpack(chunk[begin * SIZE : end * SIZE])
-            _, _, flags, _, keys, numbers, times, _ = zip(*rows, strict=True)
-            if kinds[begin] == TURN:
-                events.append(_turns(keys, numbers, times))
-            else:
-                loaded = kinds[begin] == STEPPING
-                events.append(Turns(loaded, times, keys, numbers, tuple([flag & 0xFF for flag in flags])))
-            at = end
+            self._decode_each(chunk[at * SIZE : run.start() * SIZE], events)
+            whole: Turns | None = None
+            for part in _PARTS.finditer(kinds, *run.span()):
+                begin, at = part.span()
+                turns = _turns(kinds[begin], chunk[begin * SIZE : at * SIZE])
+                if whole is not None:
+                    if any(whole.flags) or any(turns.flags):
+                        events.append(whole)
+                    else:
+                        turns = whole.followed(turns)
+                whole = turns
+            if whole is not None:
+                events.append(whole)
         self._decode_each(chunk[at * SIZE : len(kinds) * SIZE], events)
 
     def _decode_each(self, chunk: bytes, events: list[Item]) -> None:
@@ -397,9 +404,15 @@ class Journal:
         return full
 
 
-def _turns(keys: tuple[int, ...], loads: tuple[int, ...], times: tuple[int, ...]) -> Turns:
-    """The turns that ``TURN`` records stand for; `loads` is the number and the length of each."""
-    moments = [moment for load, time in zip(loads, times, strict=True) for moment in (time - load % LOAD, time)]
-    ended = [key for step in keys for key in (step, (step + ev.STRIDE) & ev.KEYS)]
-    numbers = [number for load in loads for number in (records.unsigned(load) // LOAD,) * 2]
-    return Turns(False, tuple(moments), tuple(ended), tuple(numbers), (0,) * len(moments))
+def _turns(kind: int, rows: bytes) -> Turns:
+    """The turns that ``TURN`` records stand for, or ``LOADING`` and ``STEPPING`` in turn; `kind` is the first one's."""
+    if kind != TURN:
+        _, _, flags, _, keys, numbers, times, _ = zip(*RECORD.iter_unpack(rows), strict=True)
+        return Turns(kind == STEPPING, times, keys, numbers, tuple([flag & 0xFF for flag in flags]))
+    keys, loads, numbers, times = zip(*TURN_FIELDS.iter_unpack(rows), strict=True)
+    both = (0,) * 2 * len(times)
+    moments, ended, begun = list(both), list(both), list(both)
+    moments[::2], moments[1::2] = map(sub, times, loads), times
+    ended[::2], ended[1::2] = keys, [(key + ev.STRIDE) & ev.KEYS for key in keys]
+    begun[::2] = begun[1::2] = numbers
+    return Turns(False, tuple(moments), tuple(ended), tuple(begun), both)

@@ -96,6 +96,7 @@ RECORD: Final = struct.Struct("<BBHHQqqH")
 UNCHECKED: Final = struct.Struct("<BBHHQqq2x")  # without the checksum
 SEALED: Final = struct.Struct(f"<{BODY.size}sH")  # the same: a body and its checksum
 TURN_BODY: Final = struct.Struct("<BBHHQIIq")
+TURN_FIELDS: Final = struct.Struct("<6xQIIq2x")  # of a TURN: key, length of the load, number, time
 SIZE: Final = RECORD.size
 _NAME_BODY: Final = struct.Struct("<BBHH24s")
 NAME_PART: Final = 24

@@ -224,11 +224,11 @@ def check(sequence: list[Item], fate: random.Random, spans: Sequence[int], most:
     together, alone = Ledger(spans), Ledger(spans)
     taken = 0
 
-    def counting(self: Cursor, turns: Turns) -> int:
+    def counting(self: Cursor, turns: Turns) -> tuple[list[int], list[int]]:
         nonlocal taken
-        count = apply_turns(self, turns)
-        taken += 2 * count
-        return count
+        steps, loads = apply_turns(self, turns)
+        taken += 2 * len(steps)
+        return steps, loads
 
     def proving(self: Cursor, turns: Turns) -> bool:
         nonlocal taken
