@@ -253,7 +253,7 @@ def _joined(mine: Spread | None, theirs: Spread | None, count: int, more: int) -
 SLOW: Final = 1.5  # an execution stands out if it takes so many times the median of some before it
 SAMPLE: Final = 64  # that many
 FEW: Final = 8  # of them, to begin with
-BATCH: Final = 1024
+BATCH: Final = 512
 
 Steps: TypeAlias = "tuple[list[int], ...]"
 """Of executions, in order: numbers, starts, net times, wall times, times outside, times on the device, keys."""

@@ -45,7 +45,7 @@ LAST_S: Final = 0.3  # for the ledger to catch up at the end; what it misses is 
 MEMORY_LAST_S: Final = 3.0  # the same, if there is no journal on disk
 LATE_S: Final = 2.0  # for other threads to finish writing to a segment that is left
 ABANDONED_S: Final = 1.0  # for a round under way to end before its journal is given up
-SNAPSHOT_RECORDS: Final = records.CAPACITY  # of a loop, some 32,000 steps
+SNAPSHOT_RECORDS: Final = records.CAPACITY * 3 // 4  # of a loop, some 24,000 steps: a restart replays so many
 SNAPSHOT_S: Final = 300.0
 DIGEST_S: Final = 30.0  # from one digest to the next, if anything happened
 # While the disk cannot be written, records wait in memory: 64 segments of 1 MiB hold a million steps or more.

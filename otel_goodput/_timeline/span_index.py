@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple
 from otel_goodput._accounting import codec, rules
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.codec import FLAG, KEY, NUMBER, TEXT, Each, Pairs, Part, Row, State, Whole, field
-from otel_goodput._accounting.events import following
+from otel_goodput._accounting.events import KEYS, following
 from otel_goodput._accounting.phase_history import Phases
 from otel_goodput._journal import records
-from otel_goodput._journal.records import EXPORT, LOAD, LOADING, NAME, STEPPING, TURN
+from otel_goodput._journal.records import EXPORT, LOAD, LOADING, NAME, STEPPING, TURN, TURN_STRIDE
 from otel_goodput._journal.thinning import SUMMARY, SUMMARY_ENTRY, Summary, Thinner
 from otel_goodput.semconv import PHASES
 
@@ -227,7 +227,7 @@ class SpanIndex(State):
                 entry = opened.pop(key, None)
                 if entry is not None:
                     self._thin(self._thinner, entry.step, entry.start, time - step % LOAD)
-                begun, number = following(following(key)), records.unsigned(step) // LOAD
+                begun, number = key + TURN_STRIDE & KEYS, (step & KEYS) // LOAD  # inlined: a loop makes one a turn
                 opened.setdefault(begun, _entry(SpanEntry, (begun, rules.STEP, "", number, 0, time, 0, 0, None, 0)))
             else:
                 if kind and kind != NAME:

@@ -227,21 +227,31 @@ numbers = st.integers(0, 2**32 - 3) | st.integers(2**32 - 30, 2**40)
 loads = st.integers(0, 10**6) | st.integers(2**32 - 2, 2**34) | st.integers(-5, 0)
 
 
-@given(number=numbers, turns=st.lists(st.tuples(st.integers(0, 10**7), loads, st.booleans()), max_size=20))
-def test_a_turn_is_what_its_two_halves_are(number: int, turns: list[tuple[int, int, bool]]) -> None:
-    """Whatever comes between them, live and from the disk."""
+TURN, EXPORTED, DISTURBED = range(3)  # kinds of turns
+kinds = st.sampled_from([TURN] * 8 + [EXPORTED, DISTURBED])
+
+
+@given(number=numbers, turns=st.lists(st.tuples(st.integers(0, 10**7), loads, kinds), max_size=40))
+def test_a_turn_is_what_its_two_halves_are(number: int, turns: list[tuple[int, int, int]]) -> None:
+    """Whatever comes between them, or beside them, live and from the disk."""
     one, two = (Journal(0, 0, Segment(None)) for _ in range(2))
     time, key = BASE, 1
-    for took, load, disturbed in turns:
+    for took, load, kind in turns:
         time += took
-        one.leave_step(key, number, time)
-        two.append(records.LOADING, 0, 0, 0, key, number, time)
-        if disturbed:
-            for journal in (one, two):
+        flags = records.EXPORT if kind == EXPORTED else 0
+        for journal in (one, two):
+            if journal is one and kind != EXPORTED:
+                journal.leave_step(key, number, time)
+            else:
+                journal.append(records.LOADING, 0, flags, 0, key, number, time)
+            if kind == DISTURBED:
                 journal.append(ev.SLICES, 0, 1, 0, 1, 1, time)
         time, key = time + load, following(key)
-        one.turn(key, number, time)
-        two.append(records.STEPPING, 0, 0, 0, key, number, time)
+        if kind != EXPORTED:
+            one.turn(key, number, time)
+        else:
+            one.append(records.STEPPING, 0, flags, 0, key, number, time)
+        two.append(records.STEPPING, 0, flags, 0, key, number, time)
         number, key = number + 1, following(key)
     raw = [bytes(journal.current.buffer) for journal in (one, two)]
     decoded = [list(records.decode_segment(data, records.Names())) for data in raw]
