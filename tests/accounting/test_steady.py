@@ -21,7 +21,7 @@ from otel_goodput.reports.timeline import Timeline
 from .strategies import Rows, chaos, runs, spread
 from .test_properties import MANY
 
-SPANS = (4_000_000, 50_000_000)  # ns, of rolling windows whose buckets close in the middle of everything
+SPANS = (20_000_000, 250_000_000)  # ns, of rolling windows whose buckets close in the middle of everything
 BATCHES = (1, 3, 12, 256)  # events at once, at most
 COMPARED = 50  # every so many batches
 

@@ -20,7 +20,7 @@ from otel_goodput._accounting.phase_history import EndedPhases
 from .test_properties import MANY, USUAL
 from .test_steady import state as state_of
 
-SPANS = ((3 * 10**9, 60 * 10**9), (), (100_000_000,))  # ns, of rolling windows
+SPANS = ((3 * 10**9, 60 * 10**9), (), (500_000_000,))  # ns, of rolling windows
 
 
 def kept(account: Ledger) -> tuple[list[int], list[int]]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from boards import naming
-from otel_goodput.semconv import Metric
+from otel_goodput.semconv import METRICS, Metric
 
 from .written import ABSENCE, OTLP_POLICIES, POLICIES, load, selections
 
@@ -26,6 +26,7 @@ _RUN_LABELS = {
     "prometheus": "goodput_run_id", "grafana": "goodput_run_id", "cloud": "namespace", "otlp": "goodput_run_id",
 }  # fmt: skip
 PLACES = tuple(_RUN_LABELS)
+IN_THE_SAME_WORDS = ("grafana", "otlp")  # as Prometheus' rules
 _QUOTED = re.compile(r'\{"([\w./]+)"(?:, )?')
 _KEY = re.compile(r'"([a-z]+\.[\w.]+)"(?=[=,)])')  # of an attribute that keeps its dots
 
@@ -109,6 +110,26 @@ def _rules(place: str) -> dict[str, Any]:
         query = in_prometheus(condition["query"])
         rules.append({"alert": condition["alertRule"], "expr": query, "for": condition["duration"]})
     return {"groups": [{"name": "policies", "interval": "60s", "rules": rules}]}
+
+
+def rules_in(place: str) -> dict[str, dict[str, Any]]:
+    """The rules of a place by the name of the alert, with how often they are evaluated."""
+    groups = _rules(place)["groups"]
+    return {rule["alert"]: {"interval": "1m", **group, **rule} for group in groups for rule in group["rules"]}
+
+
+def worded(rules: Mapping[str, dict[str, Any]], place: str) -> dict[str, tuple[str, float, float]]:
+    """What each rule asks, with OpenTelemetry's names of our metrics, for how long it must hold, and how often (s)."""
+    names = {_name(place, metric): metric.name for metric in METRICS}
+    asks = {}
+
+    def seconds(text: str) -> float:
+        return float(text[:-1]) * {"s": 1, "m": 60}[text[-1]]
+
+    for alert, rule in rules.items():
+        query = re.sub(r"\b[a-z_:]+\b(?=[{\[,])", lambda match: names.get(match[0], match[0]), rule["expr"])
+        asks[alert] = (query.replace("{}", ""), seconds(rule["for"]), seconds(rule["interval"]))
+    return asks
 
 
 def _of_grafana(group: Mapping[str, Any]) -> dict[str, Any]:

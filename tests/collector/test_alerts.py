@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from .lives import flat, growing, lives, run, sawtooth, stairs
-from .stories import MINUTES, PLACES, Figure, Story, ask, gone, judge, promtool
+from .stories import IN_THE_SAME_WORDS, MINUTES, PLACES, Figure, Story, ask, gone, judge, promtool, rules_in, worded
 from .written import COLLECTOR, load
 
 
@@ -99,9 +99,18 @@ STORIES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "place",
+    [pytest.param(place, marks=[pytest.mark.release] * (place in IN_THE_SAME_WORDS)) for place in PLACES],
+)
 def test_alerts_fire_when_they_should(place: str, tmp_path: Path) -> None:
     judge(place, STORIES, tmp_path)
+
+
+@pytest.mark.parametrize("place", IN_THE_SAME_WORDS)
+def test_the_same_words_mean_the_same_alerts(place: str) -> None:
+    """What is judged in Prometheus holds there too: its rules are those, but for the names of metrics."""
+    assert worded(rules_in(place), place) == worded(rules_in("prometheus"), "prometheus") and len(rules_in(place)) == 7
 
 
 @pytest.mark.parametrize("name", sorted(STORIES.keys() - {REPEATED}))  # nobody repeats a point to Cloud Monitoring

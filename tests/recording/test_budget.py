@@ -199,7 +199,7 @@ def fail_always(first: int, last: int, spoilt: int) -> Callable[[Recorder], None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [2_497, 10_000])
+@pytest.mark.parametrize("count", [2_497, pytest.param(10_000, marks=pytest.mark.release)])
 def test_of_ever_so_many_each_tells_its_first_failure(count: int, tmp_path: Path, base: int) -> None:
     volume = steps_in_a_trace(5_000, 100)
     leader = run_rank(tmp_path, 0, count, train(2 * volume + 1, base))

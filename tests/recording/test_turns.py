@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextvars
 import itertools
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from opentelemetry import context, trace
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from recorded import Record, Recording, attributes, identity, parent
@@ -362,21 +362,27 @@ with goodput.job():
 """
 
 
-@pytest.mark.parametrize("last", [1, 2, 150, 151, 40_000])
-def test_killed_in_a_data_load(tmp_path: Path, last: int) -> None:
+@pytest.mark.parametrize(
+    "lasts",
+    [(1, 1), (2, 2), (150, 150), (151, 151), (records.CAPACITY + 200, 151)],
+    ids=["1", "2", "150", "151", "in the second segment"],
+)
+def test_killed_in_a_data_load(tmp_path: Path, lasts: tuple[int, int]) -> None:
     """The step before it was complete, although its record is written after the load."""
-    for attempt in range(2):
+    before = 0
+    for last in lasts:
         command = [sys.executable, "-c", KILLED, str(tmp_path), str(last)]
-        assert subprocess.run(command, timeout=120, check=False).returncode == -signal.SIGKILL
+        assert warm.run(command, timeout=120).returncode == -signal.SIGKILL
         (run,) = runs(tmp_path)
         recorded = RecordedRun(run)
         report = recorded.report().to_json()
-        assert report["steps"] == {"executed": last * (attempt + 1), "kept": last, "lost": last * attempt}
+        assert report["steps"] == {"executed": before + last, "kept": last, "lost": before}
         totals = restore(run).ledger.totals(dead=True)
-        assert totals.executed == last * (attempt + 1)
+        assert totals.executed == before + last
         entries = TimeIndex(run).between(0, time.time_ns(), 10**6).parts[-1].records
         last_two = [(one.kind, one.phase, one.step) for one in entries if one.kind in (ev.START, ev.END)][-2:]
         assert last_two == [(ev.END, rules.STEP, last - 1), (ev.START, rules.DATA_LOADING, last)]
+        before += last
 
 
 def test_whatever_interrupts_a_load_comes_after_its_begin(recording: Recording) -> None:

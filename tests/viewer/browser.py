@@ -38,8 +38,8 @@ def chromium_path() -> str | None:
 def launched() -> Iterator[Any]:
     """A browser; the test is skipped where there is none.
 
-    It belongs to a module of tests, not to a worker: while Playwright is at work an event loop runs in this thread, and
-    what starts one of its own here would fail.
+    It belongs to a package of tests, not to a worker: while Playwright is at work an event loop runs in this thread,
+    and what starts one of its own here would fail.
     """
     path = chromium_path()
     if path is None:

@@ -56,9 +56,9 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     return RunDirectory(directory / "lived")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Any]:
-    """A browser."""
+    """A browser; it takes a second to start and to end."""
     with launched() as browser:
         yield browser
 
