@@ -149,11 +149,17 @@ class DeviceClock:
             if self._asleep:
                 self._awake_at = now
             self._asleep = self._closed or self._mode != "auto" or not (self._markers or self._runtimes.imported)
-            self.awake = self.awake or not self._asleep
+            if not self._asleep:
+                self._wake()
         except Exception as error:
             contain("asynchronous runtimes", error)
         finally:
             self._finding.release()
+
+    def _wake(self) -> None:
+        if not self.awake:
+            self.awake = True
+            self._tracer.hooks.changed()
 
     def _fall_back(self, state: str, moment: int) -> None:
         self._fallback = state
@@ -445,7 +451,7 @@ class DeviceClock:
             return
         chosen = self._outputs.choose(output)
         if chosen is not None:
-            self.awake = True
+            self._wake()
             span.observation = Observation(span.key, rules.STEP, span.start_time, *chosen)
             self._watcher.put(span.observation)
 

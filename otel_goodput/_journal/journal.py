@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import count
 from operator import sub
@@ -79,7 +79,7 @@ class Segment:
         self.copy: Path | None = None  # where one in memory has been written, or will be; None before that
         self.buffer: mmap.mmap | bytearray  # header and records
         self.number = -1
-        self.places = count()  # returns the next free place, atomically
+        self.places = count(HEADER_SIZE, SIZE)  # returns the offset of the next free place, atomically
         self.read = 0  # number of records that have been drained
         self.end = CAPACITY  # number of records that it will hold
         self.hole_since = 0
@@ -178,10 +178,10 @@ class Journal:
         try:
             segment = self.current
             place = next(segment.places)
-            while place >= CAPACITY:
+            while place >= SEGMENT_BYTES:
                 segment = self.roll(segment)
                 place = next(segment.places)
-            _seal_into(segment.buffer, HEADER_SIZE + place * SIZE, body, crc32(body) & 0xFFFF)
+            _seal_into(segment.buffer, place, body, crc32(body) & 0xFFFF)
         except BaseException:
             self._torn += 1  # e.g. Ctrl-C: a place may have been taken that nobody will write to
             raise
@@ -215,10 +215,10 @@ class Journal:
             body = _pack_turn(TURN, 0, 0, 0, key, now - ended, number, now)
             segment = self.current  # written as by append(), without the call: each turn of a loop comes here
             place = next(segment.places)
-            while place >= CAPACITY:
+            while place >= SEGMENT_BYTES:
                 segment = self.roll(segment)
                 place = next(segment.places)
-            _seal_into(segment.buffer, HEADER_SIZE + place * SIZE, body, crc32(body) & 0xFFFF)
+            _seal_into(segment.buffer, place, body, crc32(body) & 0xFFFF)
         except struct.error:  # an integer is too large for this kind of record
             self._left.append(left)
             self.append(STEPPING, 0, 0, 0, load, number, now)
@@ -258,15 +258,15 @@ class Journal:
         self._left.clear()
         self.spares.clear()
         segment = self.current
-        segment.end = min(next(segment.places), CAPACITY)
+        segment.end = _reached(segment.places)
         self.current = Segment(None)
         self._segments.append(self.current)
 
     def leave(self) -> None:
         """Continue in the next segment before this one is full: this one is in memory, and the next one has a file."""
         segment = self.current
-        places, segment.places = segment.places, count(CAPACITY)
-        segment.end = min(next(places), CAPACITY)
+        places, segment.places = segment.places, count(SEGMENT_BYTES)
+        segment.end = _reached(places)
         self.roll(segment)
 
     def move(self, attempt: int, spare: Segment) -> deque[Segment]:
@@ -402,6 +402,11 @@ class Journal:
         while segments[0] is not self.current and (not drained or segments[0].read >= segments[0].end):
             full.append(segments.popleft())
         return full
+
+
+def _reached(places: Iterator[int]) -> int:
+    """The number of places of a segment that were taken."""
+    return min((next(places) - HEADER_SIZE) // SIZE, CAPACITY)
 
 
 def _turns(kind: int, rows: bytes) -> Turns:

@@ -107,11 +107,13 @@ class FastSpan(ShortSpan):
 
     def next_in_loop(self, phase: int, step: int, key: int, start: int) -> FastSpan:
         """Return the span that begins where this one ends, at `start` (ns), in the same place."""
-        span = FastSpan.__new__(FastSpan)  # a constructor takes as long as all this
+        # A constructor takes as long as all this. `touched` is set because every turn reads it, and CPython 3.11 finds
+        # the default of the class later.
+        span = FastSpan.__new__(FastSpan)
         span._line, span._phase, span.step, span._blocking = self._line, phase, step, None
         span._start, span._key, span.within, span.outer = start, key, self.within, self.outer
         span._outermost, span.thread, span.loop, span._ended = self._outermost, self.thread, self.loop, False
-        span._entry = self._entry
+        span._entry, span.touched = self._entry, False
         return span
 
     def finished(self) -> ReadableSpan:

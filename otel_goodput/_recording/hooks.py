@@ -63,7 +63,7 @@ class Device(Protocol):
     closes the phases. Times are ns.
     """
 
-    awake: bool  # a device may be in use; if False, steps and loads need not be reported
+    awake: bool  # a device may be in use; if False, steps and loads need not be reported. It calls Hooks.changed()
     # In a loop of short steps, a load and a step that begin before `short_until` need not be reported: the loop only
     # sets `step`, and calls join() when it ends.
     short_until: int
@@ -104,6 +104,7 @@ class Hooks:
     Attributes:
         device: notified of blocking phases that may dispatch work to a device; None if nothing is.
         annotate: creates the profiler's annotation of a step, which is entered and left with the step; may be None.
+        changed: called when a loop's turns are to be reported or annotated from now on, see `watched`.
         profiling: returns whether the profiler is recording; if not, steps are not annotated.
         settle: ends compilations whose end is never reported; called before figures are read.
         before_phase: called when a phase other than a step, load or part begins; looks for libraries imported since.
@@ -115,6 +116,7 @@ class Hooks:
     def __init__(self) -> None:
         self.device: Device | None = None
         self.annotate: Callable[..., AbstractContextManager[Any]] | None = None
+        self.changed: Work = nothing
         self.profiling: Callable[[], bool] = bool
         self.settle: Work = nothing
         self.before_phase: Work = nothing
@@ -128,6 +130,15 @@ class Hooks:
     ) -> None:
         """Annotate steps with `annotate` while `profiling` returns True; None stops it."""
         self.annotate, self.profiling = annotate, profiling
+        self.changed()
+
+    def at_change(self, changed: Work) -> None:
+        self.changed = changed
+
+    @property
+    def watched(self) -> bool:
+        """Whether the turns of a loop are reported to the device clock, or may be annotated."""
+        return self.annotate is not None or (self.device is not None and self.device.awake)
 
     def before_figures(self, settle: Work) -> None:
         self.settle = settle

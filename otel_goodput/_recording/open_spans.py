@@ -50,10 +50,14 @@ class JobThread:
         self.latest_change = object()
         self._task: Any = nothing  # a weak reference to the task of the latest step, or of the job; or to none
 
+    def change(self) -> None:
+        """Have the loop look around before it goes on the short way."""
+        self.latest_change = object()
+
     def take(self) -> None:
         """Make the current thread the training thread, because it begins the job."""
         self.identity = threading.get_ident()
-        self.latest_change = object()
+        self.change()
         self.stepped = False
         self.note_task()
 

@@ -7,7 +7,6 @@ The rest is summarized in ``steps`` and ``phases`` spans, see :mod:`~otel_goodpu
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
@@ -44,11 +43,11 @@ class StepSampler:
 
     Attributes:
         threshold: a step that takes longer is an outlier, ns.
-        recent: durations of the recent steps, ns.
-        until_review: number of steps until the threshold is computed again.
+        recent: durations of the recent steps, and of those since the latest review, ns.
+        enough: how many of them there are when the threshold is computed again.
     """
 
-    __slots__ = ("_interval", "_left", "_renewed", "_seen", "_started", "every", "recent", "threshold", "until_review")
+    __slots__ = ("_interval", "_left", "_renewed", "_seen", "_started", "enough", "every", "recent", "threshold")
 
     def __init__(self, every: int) -> None:
         self.every = max(1, every)
@@ -56,8 +55,8 @@ class StepSampler:
         self._seen = 0  # steps, at the latest review
         self._left = BUDGET
         self._renewed = BUDGETED  # steps at which more outliers may be exported
-        self._interval = self.until_review = FIRST_REVIEW
-        self.recent: deque[int] = deque(maxlen=RECENT)
+        self._interval = self.enough = FIRST_REVIEW
+        self.recent: list[int] = []
         self.threshold = 1 << 62  # until the first review
 
     def take(self, number: int) -> bool:
@@ -76,13 +75,12 @@ class StepSampler:
     def slow(self, duration: int) -> bool:
         """Add a step that took `duration` ns; return whether it is an outlier to be exported."""
         self.recent.append(duration)
-        self.until_review = left = self.until_review - 1
-        return (duration > self.threshold or left <= 0) and self.judge(duration)
+        return (duration > self.threshold or len(self.recent) >= self.enough) and self.judge(duration)
 
     def judge(self, duration: int) -> bool:
         """Return whether the step that was added last is an outlier to be exported, and review the threshold if due."""
         slow = duration > self.threshold
-        if self.until_review <= 0:
+        if len(self.recent) >= self.enough:
             self._review()
         if slow:
             slow = self._left > 0
@@ -91,13 +89,14 @@ class StepSampler:
 
     def fleeting(self, duration: int) -> bool:
         """Return whether a step of `duration` ns did no work: it is far shorter than the shortest recent step."""
-        return bool(self.recent) and duration * FLEETING < min(self.recent)
+        return bool(self.recent) and duration * FLEETING < min(self.recent[-RECENT:])
 
     def usual(self) -> int | None:
         """Return the median duration of recent steps, ns; None before the first."""
-        return median(self.recent) if self.recent else None
+        return median(self.recent[-RECENT:]) if self.recent else None
 
     def _review(self) -> None:
+        del self.recent[:-RECENT]
         recent = sorted(self.recent)
         middle = median(recent, ordered=True)
         spread = MAD_SCALE * median([abs(duration - middle) for duration in recent])
@@ -105,7 +104,8 @@ class StepSampler:
         self.threshold = int(max(middle * OUTLIER_RATIO, middle + OUTLIER_SPREADS * spread, nearly_all))
         self._seen += self._interval
         due = max(REVIEW, min(BUDGETED, REVIEW_NS // max(1, middle)))
-        self._interval = self.until_review = min(self._seen, due)
+        self._interval = min(self._seen, due)
+        self.enough = len(recent) + self._interval
         if self._seen >= self._renewed:
             self._left, self._renewed = BUDGET, self._seen + BUDGETED
 

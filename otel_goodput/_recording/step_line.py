@@ -206,6 +206,7 @@ class StepLine:
         self.thread = spans.thread
         self.blocks = spans.thread.blocks
         self.hooks = hooks
+        hooks.at_change(spans.thread.change)
         self.policy = policy
         self.traces = traces = spans.traces
         self.admission = admission = spans.admission

@@ -46,7 +46,7 @@ class Steps(Generic[T]):
         self._source = batches
         self._place = departure.Place()
         self._thread = get_ident()
-        self._turns: Turns | None = None
+        self._turns: Turns  # if something records
         if self._line is not None:
             leave_loop(self._line)
             self._line.begin_loop(sys.exc_info()[1], _called_from())
@@ -80,15 +80,14 @@ class Steps(Generic[T]):
         line = self._line
         if line is None or line.closed:
             return self._unrecorded()
-        number = line.next_number() if self._number is None else self._number
-        before, turns = self._step, self._turns
+        number, before, clock = self._number, self._step, line.clock
+        if number is None:
+            number = line.next_number()
         load = None
         try:
             try:
-                now = line.clock()
-                if before is not None and turns is not None:
-                    load = turns.load(before, number, now)
-                if load is None:
+                now = clock()
+                if before is None or (load := self._turns.load(before, number, now)) is None:
                     load = self._begin_load(line, before, number, now)
                 self._step = None
             except Exception as error:
@@ -101,13 +100,11 @@ class Steps(Generic[T]):
                     if get_ident() != self._thread:
                         place.elsewhere = True
                         line.misused.pulled(self._thread)
-                step = None if load is None or turns is None else turns.step(load, number)
-                if step is None:
-                    step = self._begin_step(line, load, number, line.clock())
-                    self._handed = line.clock()
+                if load is not None and (step := self._turns.step(load, number)) is not None:
+                    self._step, self._handed = step, step._start
                 else:
-                    self._handed = step._start
-                self._step = step
+                    self._step = self._begin_step(line, load, number, clock())
+                    self._handed = clock()
             except Exception as error:
                 contain("steps", error)
             self._number = number + 1
@@ -134,8 +131,7 @@ class Steps(Generic[T]):
         if line.unsure and not self._given:
             span.numbered = False
         span.open(now)
-        if self._turns is not None:
-            self._turns.follow(span)
+        self._turns.follow(span)
         return span
 
     def _unrecorded(self) -> tuple[int, T]:
@@ -153,8 +149,7 @@ class Steps(Generic[T]):
             begun = self._step
             if begun is not None and begun is not before:
                 begun.abandon(now)
-            latest = None if self._turns is None else self._turns.latest
-            for opened in (latest, load):  # the same, unless an interrupt came while one began
+            for opened in (self._turns.latest, load):  # the same, unless an interrupt came while one began
                 if opened is not None and opened is not before:
                     opened.abandon(now, failed=not isinstance(error, StopIteration))
             if before is not None:
@@ -218,7 +213,8 @@ class _Passage(Iterator[tuple[int, T]]):
         self._advance = steps._advance
 
     def __next__(self) -> tuple[int, T]:
-        return self._advance(_getframe(1))
+        advance = self._advance  # faster than to call the attribute, with CPython 3.11
+        return advance(_getframe(1))
 
     def __del__(self) -> None:
         # A loop that is left by `break`, `return` or an exception drops its iterator at once.

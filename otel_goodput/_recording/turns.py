@@ -8,8 +8,10 @@ the identity of the load or set anything on its span, that object becomes the sp
 A span and its context are used again two turns later, unless somebody still holds them or has touched the span. A task
 that was made in a step holds the context of that step, for example.
 
-Whatever is unusual makes :meth:`Turns.load` and :meth:`Turns.step` return None before they have changed anything. The
-loop then ends and begins the phases one by one (:meth:`FastSpan.close`, :meth:`FastSpan.open`), with the same result.
+:meth:`Turns.load` and :meth:`Turns.step` look once whether a turn is a quiet one: nothing is exported, due or observed.
+All others are left to `_load` and `_step`. Those return None before they have changed anything if the loop cannot take
+the short way; it then ends and begins the phases one by one (:meth:`FastSpan.close`, :meth:`FastSpan.open`), with the
+same result.
 """
 
 from __future__ import annotations
@@ -48,9 +50,10 @@ class Turns:
     """
 
     __slots__ = (
-        "_alone", "_announces", "_append", "_attach", "_clean", "_covered", "_current", "_due", "_hooks", "_inside",
-        "_job", "_jobs", "_leave_step", "_left", "_line", "_outside", "_parents", "_policy", "_postpone", "_recent",
-        "_sampler", "_seen", "_short", "_spans", "_spare", "_thin", "_thread", "_turn", "_volume", "latest",
+        "_alone", "_announces", "_append", "_attach", "_choice", "_covered", "_current", "_due", "_held", "_hooks",
+        "_inside", "_job", "_jobs", "_leave_step", "_left", "_line", "_outside", "_parents", "_policy", "_postpone",
+        "_recent", "_reserving", "_sampler", "_seen", "_short", "_spans", "_spare", "_thin", "_thread", "_turn",
+        "_volume", "_watched", "latest",
     )  # fmt: skip
 
     def __init__(self, line: StepLine) -> None:
@@ -59,12 +62,14 @@ class Turns:
         self._inside: Context
         self._covered = False
         self._seen: object = None  # the latest change of what is around that is known here
-        # To be used again, if nobody holds them: the span and the context of the step before the latest.
-        self._spare: FastSpan
+        # To be used again, if nobody holds them: the context of the step before the latest, and its span, None if that
+        # was touched. `_alone` and `_held` are the numbers of references to them if nobody else has one.
+        self._spare: FastSpan | None = None
         self._outside: Context
-        self._alone = 0  # references to such a context if nobody else has one
-        self._clean = False  # that span was not touched
-        self._due = 0  # number of the next step that may be sampled
+        self._alone = self._held = 0
+        self._choice = 0  # number of the next step that may be sampled
+        self._due = 0  # number of the next step whose turn is not a quiet one in any case
+        self._watched = True  # none is
         # Looked up once.
         self._append: Callable[..., None] = line.account.append
         self._leave_step, self._turn = line.account.journal.leave_step, line.account.journal.turn
@@ -77,8 +82,8 @@ class Turns:
         # By phase, for as long as a trace and a job last: the parent, and whether a begin is to be announced.
         self._parents: dict[int, tuple[SpanContext | None, bool]] = {}
         self._announces = False  # the begin of the span that was sampled last is to be announced
-        self._left = False  # the end of the latest step is only in the segment's header
-        self._volume = -1
+        self._left = True  # the end of the latest step is only in the segment's header, as in a quiet turn
+        self._volume = self._reserving = -1  # the latest trace; the step for whose spans it last had room
         self._job: object = None
 
     def follow(self, step: FastSpan) -> None:
@@ -86,14 +91,76 @@ class Turns:
         if step.blocks and step.loop is not None and not (step.loop.elsewhere or self._thread.tasks):
             self._inside = inside = self._current()
             self._covered = inside.get(SPAN_KEY) is step
-            self._volume, self._due, self._seen = -1, 0, None
-            self._clean, self._outside = False, Context()
-            self._alone = _references(self._outside)
+            self._volume, self._reserving, self._choice, self._due, self._seen = -1, -1, 0, 0, None
+            self._spare = None
+            outside = self._outside = Context()
+            self._alone = _references(outside)
+            self._held = self._alone + 1 + self._covered
             if inside.get(PHASE_KEY) is step:
                 self.latest = step
 
     def load(self, step: FastSpan, number: int, now: int) -> FastSpan | None:
         """End `step` at `now` (ns) and begin the data load of step `number`; return the load."""
+        if number >= self._due:
+            return self._load(step, number, now)
+        # Bound to names first: CPython 3.11 looks up an attribute faster that is not called at once.
+        current, leave_step, attach = self._current, self._leave_step, self._attach
+        add, thin = self._recent, self._thin
+        began, load, inside = step._start, self._spare, self._outside
+        if (
+            self._thread.latest_change is not self._seen
+            or step.touched
+            or now - began > self._sampler.threshold
+            or load is None
+            or _references(load) != self._held
+            or _references(inside) != self._alone
+            or current() is not self._inside
+            or step.thread != get_ident()
+        ):
+            del load, inside  # they would count as references
+            return self._load(step, number, now)
+        key = step._key
+        load._phase, load.step, load._start = DATA_LOADING, number, now
+        load._key, load._ended = (key + STRIDE) & KEYS, False
+        # Registered as open before anything is recorded, so that it will be ended even if an interrupt comes now.
+        self.latest = self._short[load._entry] = load
+        leave_step(key, number, now)
+        self._outside, self._inside = self._inside, inside
+        attach(inside)
+        if load._outermost:
+            PHASE.set(load)
+        step._ended, self._spare, self._spans.step = True, step, None
+        add(now - began)
+        thin(pack(number - 1, began, now))
+        if not number & TIMED:
+            self._line.sample_overhead(self._line.clock() - now)
+        return load
+
+    def step(self, load: FastSpan, number: int) -> FastSpan | None:
+        """End `load` now and begin the step `number`; return the step.
+
+        The clock is read just before that is recorded, so that little of this is in the step's own time.
+        """
+        if number >= self._due:
+            return self._step(load, number)
+        line, current, turn = self._line, self._current, self._turn
+        if self._thread.latest_change is not self._seen or load.touched or current() is not self._inside:
+            return self._step(load, number)
+        key, clock = load._key, line.clock
+        line.latest = self._spans.step = load
+        now = clock()
+        try:
+            turn(key, number, now)
+            load._phase, load._key, load._start = STEP, (key + STRIDE) & KEYS, now
+        except BaseException:
+            self._record_anew(load, number, now)
+            raise
+        if not number & TIMED:
+            line.sample_overhead(clock() - now)
+        return load
+
+    def _load(self, step: FastSpan, number: int, now: int) -> FastSpan | None:
+        """As :meth:`load`, if something is to be done besides."""
         line, thread, hooks = self._line, self._thread, self._hooks
         if (
             step is not self.latest
@@ -109,9 +176,8 @@ class Turns:
         took, flags = now - began, 0
         sampler = self._sampler
         self._recent(took)
-        sampler.until_review = until = sampler.until_review - 1
         exported = step._sampled or step._keep
-        slow = (took > sampler.threshold or until <= 0) and sampler.judge(took)
+        slow = (took > sampler.threshold or len(sampler.recent) >= sampler.enough) and sampler.judge(took)
         if slow and (exported or self._policy.affords_slow(step)):
             exported, flags = True, OUTLIER
         observation, device = step.observation, hooks.device
@@ -128,17 +194,12 @@ class Turns:
         if exported:
             flags |= EXPORT
         begun = (key + STRIDE) & KEYS
-        alone = self._alone
-        if (
-            self._clean
-            and _references(self._outside) == alone
-            and _references(self._spare) == alone + 1 + self._covered
-        ):
-            load, inside = self._spare, self._outside
+        load, inside = self._spare, self._outside
+        if load is not None and _references(load) == self._held and _references(inside) == self._alone:
             load._phase, load.step, load._key, load._start, load._ended = DATA_LOADING, number, begun, now, False
         else:
             load, inside = self._next(step, DATA_LOADING, number, begun, now)
-        if number >= self._due and self._policy.would_sample(number) and self._affords(load, DATA_LOADING):
+        if number >= self._choice and self._policy.would_sample(number) and self._affords(load, DATA_LOADING):
             load._sampled = True
         # Registered as open before anything is recorded, so that it will be ended even if an interrupt comes now.
         self.latest = self._short[load._entry] = load
@@ -156,7 +217,7 @@ class Turns:
         if load._sampled and self._announces:
             line.announce(load)
         if exported:
-            self._clean = False
+            self._spare = None
             step._end = now
             if flags & OUTLIER:
                 step._end_flags = flags
@@ -165,18 +226,15 @@ class Turns:
             else:
                 observation.then(partial(step.export, now, flags))
         else:
-            self._spare, self._outside = step, before
-            self._clean = not step.touched and step.observation is None
+            self._spare = None if step.touched or step.observation is not None else step
+            self._outside = before
             self._thin(pack(number - 1, began, now))
         if not number & TIMED:
             line.sample_overhead(line.clock() - now)
         return load
 
-    def step(self, load: FastSpan, number: int) -> FastSpan | None:
-        """End `load` now and begin the step `number`; return the step.
-
-        The clock is read just before that is recorded, so that little of this is in the step's own time.
-        """
+    def _step(self, load: FastSpan, number: int) -> FastSpan | None:
+        """As :meth:`step`, if something is to be done besides."""
         line, thread, hooks = self._line, self._thread, self._hooks
         if (
             load is not self.latest
@@ -190,14 +248,17 @@ class Turns:
         key, device = load._key, hooks.device
         begun = (key + STRIDE) & KEYS
         exported = load._sampled or load._keep
-        due = number >= self._due
+        due = number >= self._choice
         step, inside = load, self._inside
         if exported or due or load.touched:
             step, inside = self._next(load, STEP, number, begun, load._start)
             if due:
                 if self._policy.sample(number) and self._affords(step, STEP):
                     step._sampled = True
-                self._due = self._sampler.due_after(number)
+                self._choice = self._sampler.due_after(number)
+        if self._choice > number + 1 and not self._watched:
+            sampler = self._sampler
+            self._due = min(self._choice, number + sampler.enough - len(sampler.recent))
         line.latest = self._spans.step = self.latest = step
         if step is not load:
             self._short[step._entry] = step
@@ -214,12 +275,10 @@ class Turns:
             else:
                 self._append(STEPPING, step._sampled, EXPORT if exported else 0, 0, key, number, now)
         except BaseException:
-            if step is load:  # whether or not that is recorded: the loop ends the step, and nobody else would the load
-                line.account.append(LOADING, 0, 0, 0, preceding(key), number, load._start)
-                line.account.end(DATA_LOADING, key, 0, now)
-                load._phase, load._key, load._start = STEP, begun, now
+            if step is load:
+                self._record_anew(load, number, now)
             raise
-        step._start = now
+        self._left, step._start = True, now
         if step is load:
             step._phase, step._key = STEP, begun
         else:
@@ -237,6 +296,16 @@ class Turns:
             line.sample_overhead(line.clock() - now)
         return step
 
+    def _record_anew(self, load: FastSpan, number: int, now: int) -> None:
+        """Record `load`, which becomes the step `number` at `now` (ns), because recording that was interrupted.
+
+        Whether or not it is recorded: the loop ends the step, and nobody else would the load.
+        """
+        account, key = self._line.account, load._key
+        account.append(LOADING, 0, 0, 0, preceding(key), number, load._start)
+        account.end(DATA_LOADING, key, 0, now)
+        load._phase, load._key, load._start = STEP, (key + STRIDE) & KEYS, now
+
     def _disturbed(self, latest: FastSpan, step: FastSpan | None, number: int) -> bool:
         """Return whether the loop cannot go on the short way with step `number`, since something has changed.
 
@@ -247,6 +316,9 @@ class Turns:
         """
         line, spans, thread = self._line, self._spans, self._thread
         self._seen = thread.latest_change  # first: what changes from now on is noticed in the next turn
+        self._watched = self._hooks.watched
+        if self._watched:
+            self._due = 0
         return bool(
             spans.step is not step
             or (step is not None and line.latest is not step)
@@ -273,10 +345,13 @@ class Turns:
     def _affords(self, span: FastSpan, phase: int) -> bool:
         """Reserve room for a sampled span in its trace; return False if there is none."""
         line = self._line
-        volume, job = line.traces.layout.number(span.step), line.traces.job_span
-        if volume != self._volume or job is not self._job:
-            self._parents.clear()
-            self._volume, self._job = volume, job
+        traces, number = line.traces, span.step
+        if number != self._reserving or traces.job_span is not self._job:  # else it is the step of this load
+            volume, job = traces.layout.number(number), traces.job_span
+            if volume != self._volume or job is not self._job:
+                self._parents.clear()
+                self._volume, self._job = volume, job
+            self._reserving = number
         known = self._parents.get(phase)
         if known is None:
             known = self._parents[phase] = span.parent, line.announces(span)

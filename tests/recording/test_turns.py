@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import itertools
 import signal
@@ -98,6 +99,23 @@ def _batches(run: testing.Recording) -> Iterator[float]:
 @pytest.mark.parametrize("sampling", [1, 16])
 def test_the_account_and_the_spans_are_those_of_the_long_way(sampling: int) -> None:
     assert walk(False, sampling) == walk(True, sampling)
+
+
+def test_an_annotation_comes_into_use_in_the_midst_of_a_loop() -> None:
+    annotated: list[int] = []
+    with testing.run() as run:
+        line = run.recorder.tracer  # type: ignore[union-attr]
+
+        def annotate(_: str, step_num: int) -> contextlib.AbstractContextManager[None]:
+            annotated.append(step_num)
+            return contextlib.nullcontext()
+
+        with goodput.job():
+            for step, _ in goodput.steps(range(200)):
+                run.advance(1)
+                if step == 150:
+                    line.hooks.profile(annotate)
+    assert annotated == list(range(151, 200))
 
 
 def test_a_task_keeps_the_step_in_which_it_was_made(recording: Recording) -> None:
