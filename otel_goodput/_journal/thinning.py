@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable
+from itertools import starmap
 from operator import sub
 from typing import Any, Final, NamedTuple
 
@@ -30,25 +30,32 @@ class Summary(NamedTuple):
 
 
 SUMMARY_ENTRY: Final = Row(*[NUMBER] * 10, make=Summary._make)
-# Number, start and end of a step. A loop makes one a turn: unlike a tuple, it is nothing for the garbage collector.
+# Number, start and end of a step. Steps are kept one behind the other in one object, because a loop that runs ahead of
+# its account leaves a million of them.
 _STEP: Final = struct.Struct("<qqq")
 pack: Final = _STEP.pack
 
 
-class _Packed(Row):
-    """A step as bytes, in memory only."""
+def _joined(steps: Iterable[tuple[int, int, int]]) -> bytearray:
+    return bytearray(b"".join(starmap(pack, steps)))
+
+
+class _Packed(Each):
+    """Packed steps, which are a list of their numbers elsewhere."""
 
     def __init__(self) -> None:
-        super().__init__(*[NUMBER] * 3, make=lambda step: pack(*step))
-        self.plain = False
+        super().__init__(Row(NUMBER, NUMBER, NUMBER), make=_joined)
 
-    def dump(self, value: Any, blobs: Blobs) -> Any:
-        return _STEP.unpack(value)
+    def dump(self, value: bytearray, blobs: Blobs) -> Any:
+        return list(_STEP.iter_unpack(value))
+
+    def copy(self, value: bytearray) -> bytearray:
+        return bytearray(value)
 
 
-def _columns(steps: Sequence[bytes]) -> tuple[tuple[int, ...], ...]:
+def _columns(steps: bytes | bytearray) -> tuple[tuple[int, ...], ...]:
     """Numbers, starts and ends (ns) of packed steps."""
-    flat = struct.unpack(f"<{3 * len(steps)}q", b"".join(steps))
+    flat = struct.unpack(f"<{len(steps) // 8}q", steps)
     return flat[::3], flat[1::3], flat[2::3]
 
 
@@ -57,9 +64,8 @@ class Thinner(State):
 
     most: int = field(Whole(1), SUMMARY)  # steps in one summary
     _volume: int = field(Whole(1), 1 << 62)  # steps in one trace; a summary never spans two traces
-    # What was added and is not summarized yet: number, start and end (ns), packed.
-    waiting: deque[bytes] = field(Each(_Packed(), make=deque), make=deque, key="thinned")
-    _held: list[bytes] = field(Each(_Packed()), make=list)  # of the series in progress
+    waiting: bytearray = field(_Packed(), make=bytearray, key="thinned")  # packed steps that are not summarized yet
+    _held: bytearray = field(_Packed(), make=bytearray)  # those of the series in progress
 
     _CUT: Final = pack(-1, 0, 0)
 
@@ -68,49 +74,47 @@ class Thinner(State):
         self.most, self._volume = most, volume
 
     def add(self, number: int, start: int, end: int) -> None:
-        self.waiting.append(pack(number, start, end))
+        self.waiting.extend(pack(number, start, end))
 
     def cut(self) -> None:
         """End the current series of steps, because a checkpoint begins."""
-        self.waiting.append(self._CUT)
+        self.waiting.extend(self._CUT)
 
     def summaries(self, *, final: bool = False) -> list[Summary]:
         """Return summaries of the complete series; with `final`, also of the one in progress."""
         done: list[Summary] = []
-        while self.waiting:
-            room = max(1, self.most - len(self._held))
-            steps = [self.waiting.popleft() for _ in range(min(room, len(self.waiting)))]
-            numbers = _columns([*self._held[:1], *steps])[0]
+        waiting, held = self.waiting, self._held
+        while waiting:
+            room = max(1, self.most - len(held) // _STEP.size)
+            steps = bytes(waiting[: room * _STEP.size])
+            del waiting[: len(steps)]
+            numbers = _columns(held[: _STEP.size] + steps)[0]
             least, greatest = min(numbers), max(numbers)
             if least >= 0 and least // self._volume == greatest // self._volume:  # one series: none of them is a cut
-                self._held += steps
-                if len(self._held) >= self.most:
+                held += steps
+                if len(held) >= self.most * _STEP.size:
                     done.append(self._sum_up())
                 continue
-            for step in steps:
-                if self._held and step != self._CUT and self._trace(step) != self._trace(self._held[0]):
+            for number, start, end in _STEP.iter_unpack(steps):
+                cut = (number, start, end) == (-1, 0, 0)
+                if held and (cut or number // self._volume != _STEP.unpack_from(held)[0] // self._volume):
                     done.append(self._sum_up())
-                if step != self._CUT:
-                    self._held.append(step)
-                if self._held and (step == self._CUT or len(self._held) >= self.most):
-                    done.append(self._sum_up())
-        if final and self._held:
+                if not cut:
+                    held += pack(number, start, end)
+                    if len(held) >= self.most * _STEP.size:
+                        done.append(self._sum_up())
+        if final and held:
             done.append(self._sum_up())
         return done
 
-    def _trace(self, step: bytes) -> int:
-        """The number of the trace that a step is in."""
-        number: int = _STEP.unpack(step)[0]
-        return number // self._volume
-
     def _sum_up(self) -> Summary:
-        held, self._held = self._held, []
-        numbers, starts, ends = _columns(held)
+        numbers, starts, ends = _columns(self._held)
+        self._held.clear()
         rising = sorted(map(sub, ends, starts))
         return Summary(
             first=numbers[0],
             last=numbers[-1],
-            steps=len(held),
+            steps=len(numbers),
             start=min(starts),
             end=max(ends),
             total=sum(rising),

@@ -77,7 +77,7 @@ class Turns:
         self._current, self._attach = line.current, line.attach
         self._spans, self._short, self._jobs, self._thread = line.spans, line.spans.short, line.jobs, line.thread
         self._hooks = line.hooks
-        self._policy, self._sampler, self._thin = line.policy, line.policy.sampler, line.thinner.waiting.append
+        self._policy, self._sampler, self._thin = line.policy, line.policy.sampler, line.thinner.waiting.extend
         self._recent = self._sampler.recent.append
         # By phase, for as long as a trace and a job last: the parent, and whether a begin is to be announced.
         self._parents: dict[int, tuple[SpanContext | None, bool]] = {}

@@ -167,7 +167,7 @@ def test_a_long_run_is_restored_from_its_snapshot(tmp_path: Path, caplog: pytest
     """Killed after segments were sealed and a snapshot stood for them: the account is that of the whole journal."""
     run = RunDirectory(tmp_path / "runs" / "run")
     for attempt in range(2):
-        run_long(tmp_path / "runs", 40_000, attempt * 30_000, "die")
+        run_long(tmp_path / "runs", 52_000, attempt * 30_000, "die")  # the second snapshot is beyond the first segment
         assert run.file("snapshot", 0).exists()
         sealed = list(run.journal.glob("*.gz"))
         assert sealed, "what the snapshot stands for is compressed"
@@ -180,7 +180,7 @@ def test_a_long_run_is_restored_from_its_snapshot(tmp_path: Path, caplog: pytest
         # A report has a zero where the account has no time.
         timed = {name: seconds for name, seconds in report["seconds"].items() if seconds}
         assert {key: report[key] for key in offline} | {"seconds": timed} == offline
-        assert report["steps"]["executed"] == (attempt + 1) * 40_000
+        assert report["steps"]["executed"] == (attempt + 1) * 52_000
         # The whole journal again, without the snapshot.
         hidden = run.file("snapshot", 0).rename(tmp_path / "hidden")
         assert RecordedRun(run).report().to_json() == report
