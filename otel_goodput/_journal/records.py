@@ -253,7 +253,7 @@ def encode_heartbeat(now: int, reached: int) -> bytes:
 
 def decode_header(data: bytes) -> SegmentHeader:
     """Decode the header of a segment. Raises NewerVersion, or ValueError: it is none, or damaged."""
-    if len(data) < HEADER.size + 8 or data[:8] != MAGIC:
+    if len(data) < HEADER.size or data[:8] != MAGIC:
         raise ValueError("not a journal segment")
     _, version, process, attempt, number, pid, check = HEADER.unpack_from(data)
     framed = data[:8] + VERSION.to_bytes(2, "little") + data[10:_FRAMED]

@@ -153,10 +153,11 @@ def test_a_slow_first_execution_is_startup(watched: Watched) -> None:
             begins.append(time.perf_counter())
             float(train_step(w))
         end = time.perf_counter()
+    over = time.perf_counter()  # on a busy machine, the last step may be seen to end as late as this
     watched.recorder.flush()
     categories = watched.recorder.totals().run.categories
-    witness = end - begins[1] - categories["data_loading"] / NS
-    assert categories["productive"] / NS == pytest.approx(witness, rel=0.05, abs=0.01)
+    least, most = (moment - begins[1] - categories["data_loading"] / NS for moment in (end, over))
+    assert least * 0.95 - 0.01 <= categories["productive"] / NS <= most * 1.05 + 0.01
     assert categories["program_startup"] / NS > 0.25
 
 

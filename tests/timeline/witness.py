@@ -51,7 +51,7 @@ class Segment(NamedTuple):
 
 def _header(data: bytes) -> tuple[int, int, int] | None:
     """Attempt, process and number of a segment whose header is intact."""
-    if len(data) < 44 or data[:8] != b"OGOODPUT" or zlib.crc32(data[:24]) != struct.unpack_from("<I", data, 24)[0]:
+    if len(data) < 28 or data[:8] != b"OGOODPUT" or zlib.crc32(data[:24]) != struct.unpack_from("<I", data, 24)[0]:
         return None
     version, process, attempt, number = struct.unpack_from("<HHII", data, 8)
     return (attempt, process, number) if version == 1 and attempt < 2**31 else None
