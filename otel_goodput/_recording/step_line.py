@@ -50,13 +50,17 @@ class StepPolicy:
         sampler: decides which steps are sampled.
         admission: limits the loads and parts, and the spans in each trace.
         own_traces: each step has a trace of its own, which always has room for it.
+
+    Attributes:
+        detailed: this process exports single steps.
+        take: reserves room for one more span in a trace, by its id and the span's worth.
     """
 
     def __init__(self, sampler: StepSampler, admission: Admission, *, own_traces: bool) -> None:
         self.sampler = sampler
         self._admission = admission
-        self._take = admission.budget.take
-        self._detailed = admission.budget.detailed or own_traces  # this process exports single steps
+        self.take = admission.budget.take
+        self.detailed = admission.budget.detailed or own_traces
 
     def at_begin(self, span: ShortSpan, step: ShortSpan | None, latest: ShortSpan) -> int:
         """Return ``SAMPLED`` or ``THINNED`` for a span that begins while `step` is open (a step: itself).
@@ -84,11 +88,11 @@ class StepPolicy:
 
     def sample(self, number: int) -> bool:
         """Count a step that begins; return whether it is exported whatever happens in it, if there is room for it."""
-        return self.sampler.take(number) and self._detailed
+        return self.sampler.take(number) and self.detailed
 
     def would_sample(self, number: int) -> bool:
         """Return whether step `number` would be, if it began now."""
-        return self._detailed and self.sampler.would_take(number)
+        return self.detailed and self.sampler.would_take(number)
 
     def claim(self, span: ShortSpan, worth: int = ROUTINE) -> bool:
         """Reserve room for an open span that is exported; return False if its trace has none."""
@@ -103,7 +107,7 @@ class StepPolicy:
 
     def affords(self, parent: SpanContext | None, worth: int = ROUTINE) -> bool:
         """Reserve room for a span with this parent; return False if its trace has none. A root always has room."""
-        return parent is None or self._take(parent.trace_id, worth)
+        return parent is None or self.take(parent.trace_id, worth)
 
     def spend(self, span: ShortSpan) -> None:
         """Count a span that is exported after all, because a span inside it is."""

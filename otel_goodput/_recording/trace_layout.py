@@ -114,9 +114,15 @@ class Budget:
 
     def take(self, trace_id: int, worth: int) -> bool:
         """Count one more span in the trace; return False if there is no room for its `worth`."""
-        if self.limit and self._spent.get(trace_id, 0) >= self._limits[worth]:
+        spent = self._spent.get(trace_id)
+        if spent is None:
+            if self.limit and self._limits[worth] <= 0:
+                return False
+            self.spend(trace_id)
+        elif spent >= self._limits[worth]:
             return False
-        self.spend(trace_id)
+        else:
+            self._spent[trace_id] = spent + 1
         return True
 
     def spend(self, trace_id: int) -> None:

@@ -33,9 +33,11 @@ from otel_goodput._recording.fast_span import FastSpan
 from otel_goodput._recording.finished import UNSET
 from otel_goodput._recording.nesting import PHASE, PHASE_KEY, SPAN_KEY
 from otel_goodput._recording.step_line import TIMED, StepLine
+from otel_goodput._recording.trace_layout import ROUTINE
 
 # Without the GIL, another thread may take a reference while they are counted: no span is used again.
 _COUNTABLE: Final = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
+_set: Final = dict.__setitem__
 _references: Final[Callable[[object], int]] = sys.getrefcount if _COUNTABLE else lambda _: 0
 
 
@@ -50,10 +52,10 @@ class Turns:
     """
 
     __slots__ = (
-        "_alone", "_announces", "_append", "_attach", "_choice", "_covered", "_current", "_due", "_held", "_hooks",
-        "_inside", "_job", "_jobs", "_leave_step", "_left", "_line", "_outside", "_parents", "_policy", "_postpone",
-        "_recent", "_reserving", "_sampler", "_seen", "_short", "_spans", "_spare", "_thin", "_thread", "_turn",
-        "_volume", "_watched", "latest",
+        "_alone", "_announces", "_append", "_attach", "_choice", "_covered", "_current", "_due", "_exports", "_held",
+        "_hooks", "_inside", "_job", "_jobs", "_leave_step", "_left", "_line", "_outside", "_parents", "_policy",
+        "_postpone", "_recent", "_reserving", "_sampler", "_seen", "_short", "_spans", "_spare", "_take", "_thin",
+        "_thread", "_turn", "_volume", "_watched", "latest",
     )  # fmt: skip
 
     def __init__(self, line: StepLine) -> None:
@@ -78,9 +80,9 @@ class Turns:
         self._spans, self._short, self._jobs, self._thread = line.spans, line.spans.short, line.jobs, line.thread
         self._hooks = line.hooks
         self._policy, self._sampler, self._thin = line.policy, line.policy.sampler, line.thinner.waiting.extend
-        self._recent = self._sampler.recent.append
-        # By phase, for as long as a trace and a job last: the parent, and whether a begin is to be announced.
-        self._parents: dict[int, tuple[SpanContext | None, bool]] = {}
+        self._recent, self._take, self._exports = self._sampler.recent.append, line.policy.take, line.policy.detailed
+        # By phase, while trace and job last: the parent, whether a begin is to be announced, and the id of the trace.
+        self._parents: dict[int, tuple[SpanContext | None, bool, int]] = {}
         self._announces = False  # the begin of the span that was sampled last is to be announced
         self._left = True  # the end of the latest step is only in the segment's header, as in a quiet turn
         self._volume = self._reserving = -1  # the latest trace; the step for whose spans it last had room
@@ -199,7 +201,12 @@ class Turns:
             load._phase, load.step, load._key, load._start, load._ended = DATA_LOADING, number, begun, now, False
         else:
             load, inside = self._next(step, DATA_LOADING, number, begun, now)
-        if number >= self._choice and self._policy.would_sample(number) and self._affords(load, DATA_LOADING):
+        if (
+            number >= self._choice
+            and sampler.would_take(number)
+            and self._exports
+            and self._affords(load, DATA_LOADING)
+        ):
             load._sampled = True
         # Registered as open before anything is recorded, so that it will be ended even if an interrupt comes now.
         self.latest = self._short[load._entry] = load
@@ -253,7 +260,7 @@ class Turns:
         if exported or due or load.touched:
             step, inside = self._next(load, STEP, number, begun, load._start)
             if due:
-                if self._policy.sample(number) and self._affords(step, STEP):
+                if self._sampler.take(number) and self._exports and self._affords(step, STEP):
                     step._sampled = True
                 self._choice = self._sampler.due_after(number)
         if self._choice > number + 1 and not self._watched:
@@ -338,9 +345,11 @@ class Turns:
     def _next(self, before: FastSpan, phase: int, number: int, key: int, start: int) -> tuple[FastSpan, Context]:
         """Return a new span that begins where `before` ends, at `start` (ns), and the context inside it."""
         span = before.next_in_loop(phase, number, key, start)
+        inside = Context(before.within)
+        _set(inside, PHASE_KEY, span)  # nobody has this context yet; from then on, it does not change
         if self._covered:
-            return span, Context({**before.within, PHASE_KEY: span, SPAN_KEY: span})
-        return span, Context({**before.within, PHASE_KEY: span})
+            _set(inside, SPAN_KEY, span)
+        return span, inside
 
     def _affords(self, span: FastSpan, phase: int) -> bool:
         """Reserve room for a sampled span in its trace; return False if there is none."""
@@ -354,7 +363,8 @@ class Turns:
             self._reserving = number
         known = self._parents.get(phase)
         if known is None:
-            known = self._parents[phase] = span.parent, line.announces(span)
-        span._parent, self._announces = known
+            parent = span.parent
+            known = self._parents[phase] = parent, line.announces(span), 0 if parent is None else parent.trace_id
+        span._parent, self._announces, trace = known
         span.touched = True
-        return self._policy.affords(known[0])
+        return not trace or self._take(trace, ROUTINE)
