@@ -128,6 +128,13 @@ class Tracer(Cursor):
         self._phases: deque[int] = deque()  # keys of the phases that the segments of no step on the device belong to
         self._known: dict[int, Execution] = {}  # executions not written down yet, by ordinal
 
+    @staticmethod
+    def ordinal_of(owner: int) -> int | None:
+        """The ordinal of the step whose time, or stalled time, an interval with this `owner` is; None if of no step."""
+        if owner >= 0:
+            return None
+        return -1 - owner - (_STALLED if owner < -_STALLED else 0)
+
     def _only_totals(self) -> bool:
         return False  # so that it is told of all time that passes
 

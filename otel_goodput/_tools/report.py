@@ -39,6 +39,8 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     add_run(parser, " (default: the newest)")
     add_process(parser)
     add_account(parser)
+    words = "the account of the job of all ranks (R11), from the journals of all processes, which takes longer"
+    parser.add_argument("--exact", action="store_true", help=words)
     words = "also list the N slowest steps (reads the whole journal)"
     parser.add_argument("--slowest", type=number, default=0, metavar="N", help=words)
     page = parser.add_argument_group("as a page", "one HTML file with charts and a timeline; works offline")
@@ -49,6 +51,12 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_report(options: argparse.Namespace) -> int:
     """Print the report of a run, or of several, or write its page; returns the exit status."""
+    for name in ("process", "at", "window", "exclude", "ideal_step_time", "html", "slowest"):
+        if options.exact and getattr(options, name):
+            option = name.replace("_", "-")
+            raise ConfigurationError(
+                f"--exact reports the whole run of all processes: it cannot be combined with --{option}"
+            )
     with named_runs(options) as runs:
         entries = listing.entries(runs, options.process)
         newest = entries[0].run if entries else runs[0]
@@ -90,6 +98,8 @@ def _attempted(run: RecordedRun, options: argparse.Namespace) -> Any:
 
 
 def _report_of(run: RecordedRun, options: argparse.Namespace) -> Report:
+    if options.exact:
+        return run.report_of_ranks()
     return run.report(
         at=options.at,
         windows=options.window,
@@ -190,7 +200,7 @@ def run_replay(options: argparse.Namespace) -> int:
 
     if options.file.is_dir():
         options.directory, options.run_id, options.process = str(options.file), None, 0
-        options.html, options.slowest = None, 0
+        options.html, options.slowest, options.exact = None, 0, False
         return run_report(options)
     file = None if str(options.file) == "-" else options.file
     if options.format == _ML_GOODPUT:

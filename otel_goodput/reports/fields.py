@@ -261,6 +261,24 @@ class _AlwaysFields(PartitionFields):
     warnings: list[WarningFields]  # what you must know to read the figures
 
 
+class RankWaitFields(TypedDict):
+    """Time for which the job waited for one rank (rule R11)."""
+
+    rank: int  # for which the job waited
+    category: str  # what the rank did meanwhile
+    name: str  # of the ``custom`` phase; else empty
+    seconds: float
+    since: float  # when it last began to wait for this, in seconds since the epoch
+    until: float  # when that was over
+
+
+class RanksFields(TypedDict):
+    """The ranks of a job."""
+
+    count: int  # how many left a journal
+    waits: list[RankWaitFields]  # for which the job waited, the longest first
+
+
 class ReportFields(_AlwaysFields, total=False):
     """The account of a run."""
 
@@ -268,6 +286,7 @@ class ReportFields(_AlwaysFields, total=False):
     program_goodput: float | None  # another factor
     productivity_goodput: float | None  # the product of both and `goodput`
     processes: ProcessesFields  # if processes reported their paces
+    ranks: RanksFields  # in an account of all ranks (``--exact``)
     step_time: StepTimeFields | None  # None if no step is kept
     long_steps: LongStepsFields  # if some recur in the latest loop
     long_phases: list[LongPhaseFields]  # if some took far longer than usual; their time keeps its category

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
 from otel_goodput._accounting.disruption import REMEMBERED, Disruption
+from otel_goodput._accounting.job import Costs
 from otel_goodput._accounting.overview import Overview
+from otel_goodput._accounting.rules import NAMES
 from otel_goodput._accounting.totals import Totals, partition_html
 from otel_goodput._journal.facts import Facts, summed
 from otel_goodput._journal.notes import DAMAGED, Note, Statement
@@ -20,7 +22,7 @@ from otel_goodput._timeline.damage import Damage
 from otel_goodput._timeline.run_state import Culprit, RunState, live
 from otel_goodput.errors import GoodputError
 from otel_goodput.reports import text
-from otel_goodput.reports.fields import ReportFields
+from otel_goodput.reports.fields import RanksFields, RankWaitFields, ReportFields
 from otel_goodput.reports.text import doubts, sentence
 from otel_goodput.semconv import CATEGORIES, Category
 
@@ -34,6 +36,29 @@ class Correction(NamedTuple):
     note: str  # more for a person, or an empty string
     process: int | None = None  # that ended first; None if they were ended from outside, or if that is not known
     known: bool = True  # False if several processes ended, and their journals do not show which was first
+
+
+class RankWaits(NamedTuple):
+    """For which of its ranks a job waited, and how long."""
+
+    ranks: int
+    costs: Costs
+
+    def to_json(self) -> RanksFields:
+        """Return the field ``ranks`` of a report."""
+        longest = sorted(self.costs.whole.items(), key=lambda item: (-item[1], item[0]))
+        waits: list[RankWaitFields] = [
+            {
+                "rank": cause.rank,
+                "category": NAMES[cause.category],
+                "name": cause.name,
+                "seconds": spent / NS,
+                "since": self.costs.latest[cause][0] / NS,
+                "until": self.costs.latest[cause][1] / NS,
+            }
+            for cause, spent in longest
+        ]
+        return {"count": self.ranks, "waits": waits}
 
 
 Corrections = Mapping[int, Correction]  # by the number of the attempt that the disruption began
@@ -133,6 +158,7 @@ class Report:
     damage: Sequence[Damage] = ()
     corrections: Corrections = field(default_factory=dict)  # of its disruptions; `totals` has the reasons
     facts: Sequence[Facts] = ()  # what its attempts ran with, waited for and compiled
+    ranks: RankWaits | None = None  # of an account of all ranks
     page: Callable[[Report], str] | None = field(default=None, compare=False)  # makes the page; a run's report has it
 
     @property
@@ -155,6 +181,8 @@ class Report:
             **(self.standing or live(self.totals)).to_json(),
             **summed(self.facts).to_json(),
         }
+        if self.ranks is not None:
+            answer["ranks"] = self.ranks.to_json()
         if self.facts:
             answer["configurations"] = _configurations(self.facts)
         for partition in (answer, *answer["windows"]):

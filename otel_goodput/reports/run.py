@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 from otel_goodput._accounting.checkpoints import RankStages
 from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.stats import Pace
-from otel_goodput._accounting.totals import Totals
+from otel_goodput._accounting.totals import NOT_KNOWN, Totals
 from otel_goodput._journal.facts import Facts, read_facts
 from otel_goodput._journal.mirror import Mirror, open_filesystem, plain
 from otel_goodput._journal.notes import Note, RecordedReasons, in_force, read_notes, read_reasons
@@ -28,6 +28,7 @@ from otel_goodput._text.durations import Moment
 from otel_goodput._text.redact import encodable, redacting_logger, without_credentials
 from otel_goodput._timeline.damage import Damages
 from otel_goodput._timeline.overviews import rank_stages
+from otel_goodput._timeline.ranks import account_of_ranks
 from otel_goodput._timeline.reader import all_events
 from otel_goodput._timeline.recovery import Follower, Restored, restore
 from otel_goodput._timeline.run_state import DIED, RUNNING, Culprit, EventsUntil, RunState, culprits, live, state_of
@@ -35,7 +36,7 @@ from otel_goodput.errors import JournalError
 from otel_goodput.reports import ProgressCallback, no_progress
 from otel_goodput.reports.detail import Detail, read_detail
 from otel_goodput.reports.excerpt import News, Tail
-from otel_goodput.reports.report import Corrections, Report, about, corrected
+from otel_goodput.reports.report import Corrections, RankWaits, Report, about, corrected
 from otel_goodput.reports.timeline import account
 from otel_goodput.semconv import PROCESS_COUNT
 
@@ -135,6 +136,34 @@ class RecordedRun:
         facts = tuple(one for one in sidecars.facts if one.started_at <= moment)
         damage = tuple(one for one in damages.listed if not one.harmless)
         return Report(totals, sidecars.about, tuple(notes.values()), standing, damage, corrections, facts)
+
+    def report_of_ranks(self) -> Report:
+        """Return the account of the job of all ranks (rule R11); reads the journals of all processes.
+
+        It is as of the moment up to which all of them have recorded. What is about single processes is the leader's.
+
+        Raises:
+            JournalError: the leader left no journal, or the ranks do not step together, so that there is none.
+        """
+        leader, damages = self.report(), Damages()
+        if not leader.totals.run.known:
+            raise JournalError(f"run {self.run_id!r}: {NOT_KNOWN}, so there is no account of all its ranks")
+        account = account_of_ranks(self.folder, spans=(), damages=damages)
+        if not account.together:
+            raise JournalError(
+                f"run {self.run_id!r}: its ranks do not step together, so there is no account of all of them; "
+                "use --process for the account of one"
+            )
+        note = damages.note()
+        return replace(
+            leader,
+            totals=account.totals(),
+            notes=(*leader.notes, *(() if note is None else (note,))),
+            damage=tuple(one for one in damages.listed if not one.harmless),
+            corrections={},
+            ranks=RankWaits(len(self.folder.processes()), account.costs),
+            page=None,
+        )
 
     def detail(
         self,

@@ -188,6 +188,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         return
     yield ""
     yield f"  goodput {_goodput(report)}"
+    yield from ranks(report)
     for name, words in _RATIOS.items():
         if report.get(name) is not None:
             yield f"  {words} {report[name] * 100:.1f} %"
@@ -252,6 +253,8 @@ SLOWER: Final = 1.05  # times the median of all processes: a slowest one that is
 LATE_SHARE: Final = 0.05  # of the cadence; a process that is late by less is not mentioned
 DISRUPTIONS_SHOWN: Final = 10
 FUNCTIONS_SHOWN: Final = 5
+WAITS_SHOWN: Final = 5
+WAITED: Final = 0.005  # share of the time; shorter waits for a rank are not mentioned
 LONG_S: Final = 600.0  # from here on times are in minutes and hours
 
 
@@ -285,6 +288,18 @@ def end(report: Mapping[str, Any]) -> Iterator[str]:
         where = f", {format_duration(open_for)} into step {step}"
     what = "the process died at" if state == DIED else "no sign of life since"
     yield f"  {what} {format_moment(last)}{where}"
+
+
+def ranks(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield for which ranks the job waited most; nothing if this is the account of one process."""
+    if (known := report.get("ranks")) is None:
+        return
+    longest = [one for one in known["waits"][:WAITS_SHOWN] if one["seconds"] >= WAITED * report["elapsed_s"]]
+    for one in longest:
+        length, share = format_duration(one["seconds"]), percent(one["seconds"], report["elapsed_s"])
+        yield f"  waited {length} ({share}) for rank {one['rank']}: {one['category']} {one['name']}".rstrip()
+    if not longest:
+        yield f"  of {known['count']} ranks, none of which the others had to wait for"
 
 
 def steps(report: Mapping[str, Any]) -> Iterator[str]:

@@ -13,6 +13,9 @@ from crash.exported import ERROR, Span, read_spans
 from waits import until
 
 from everyday.lateness import Lateness
+from otel_goodput._accounting.rules import DATA_LOADING_TIME
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._timeline.ranks import account_of_ranks
 
 from . import jobs, marked
 
@@ -64,6 +67,29 @@ def traces(spans: list[Span]) -> set[str]:
     return {span.trace for span in spans}
 
 
+def what_the_job_waited_for(directory: Path, count: int) -> None:
+    """The journals of all ranks, against what they noted: steps begin on the last rank, for which the others wait."""
+    account = account_of_ranks(RunDirectory(directory / "run"), spread=1_000_000)
+    assert account.together
+    begins, ends = (
+        [[entry["at"] for entry in own(directory, index) if entry["what"] == what] for index in range(count)]
+        for what in ("start", "end")
+    )
+    last_begins = [max(moments) for moments in zip(*begins, strict=True)]
+    last_ends = [max(moments) for moments in zip(*ends, strict=True)]
+    others = [sorted(moments)[-2] for moments in zip(*begins, strict=True)]
+    seconds = account.totals().run.to_json()["seconds"]
+    on_steps = (sum(last_ends) - sum(last_begins)) / 1e9
+    first = (last_ends[0] - last_begins[0]) / 1e9  # some of it is start-up
+    assert on_steps - first - 0.05 < seconds["productive"] < on_steps + 0.05
+    waited = {
+        cause.rank: spent / 1e9 for cause, spent in account.costs.whole.items() if cause.category == DATA_LOADING_TIME
+    }
+    assert max(waited, key=waited.__getitem__) == count - 1
+    lost = sum(last - max(other, end) for last, other, end in zip(last_begins[1:], others[1:], last_ends, strict=False))
+    assert waited[count - 1] == pytest.approx(lost / 1e9, rel=0.1, abs=0.05)
+
+
 @pytest.mark.parametrize("count", [2, 4])
 def test_the_leader_accounts_and_all_share_the_trace(tmp_path: Path, count: int) -> None:
     job = Job(tmp_path, count, last=40, slow=count - 1)
@@ -74,6 +100,7 @@ def test_the_leader_accounts_and_all_share_the_trace(tmp_path: Path, count: int)
     assert round(known * 1e9) == round(report["elapsed_s"] * 1e9)
     on_steps = seconds["productive"] + seconds.get("program_startup", 0.0)
     assert on_steps >= 0.95 * step_time(own(tmp_path, 0))
+    what_the_job_waited_for(tmp_path, count)
     processes = report["processes"]
     assert processes["count"] == count
     assert set(processes["paces"]) <= {str(index) for index in range(count)} and "0" in processes["paces"]

@@ -1,0 +1,159 @@
+"""The account of a job of several ranks, live: the ledger of what its ranks do together, and what each of them costs.
+
+Rule R11. As long as the ranks do not step together, nothing is taken from it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from heapq import merge
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.events import Event
+from otel_goodput._accounting.job_events import JobEvents
+from otel_goodput._accounting.ledger import Ledger
+from otel_goodput._accounting.ranks import JobStep, Piece, RankMerger, RankStep, Stretch
+from otel_goodput._accounting.rules import NS, SAVE
+from otel_goodput._accounting.totals import Totals
+
+BUCKET: Final = 60 * NS  # of what ranks cost in rolling windows
+_FOR_ALL: Final = frozenset({ev.DURABLE, ev.LABEL, ev.NOTICE, ev.LIMIT, ev.LOOP, ev.SLICES})
+
+
+def holds_for_job(event: Event) -> Event | None:
+    """Return what an event of the leader says of the job; None if it is about the leader's time only.
+
+    That is which checkpoints there are (not how long it takes to save them, which is in the pieces of the ranks),
+    announced ends, limits of steps, and counts of slices.
+    """
+    if event.kind in _FOR_ALL:
+        return event
+    if event.phase != SAVE or event.kind not in (ev.START, ev.END):
+        return None
+    return event._replace(flags=event.flags | ev.NONBLOCKING) if event.kind == ev.START else event
+
+
+class Cause(NamedTuple):
+    """Why a job waits: for which rank, and what that does (category number and custom name)."""
+
+    rank: int
+    category: int
+    name: str
+
+
+class Costs:
+    """The time for which the job waited for single ranks, ns, in all and by the minute; `kept`: ns that are kept."""
+
+    def __init__(self, kept: int) -> None:
+        self.whole: dict[Cause, int] = {}
+        self.latest: dict[Cause, tuple[int, int]] = {}  # the latest time that the job waited: from, to
+        self._kept = kept
+        self._buckets: deque[tuple[int, dict[Cause, int]]] = deque()
+
+    def add(self, stretch: Stretch) -> None:
+        """Add time in which the job waits for a rank; not before what was added last."""
+        cause = Cause(stretch.rank, stretch.category, stretch.name)
+        begin, end = stretch.begin, stretch.end
+        self.whole[cause] = self.whole.get(cause, 0) + end - begin
+        before = self.latest.get(cause)
+        self.latest[cause] = (before[0] if before is not None and begin - before[1] <= BUCKET else begin, end)
+        while begin < end:
+            number = begin // BUCKET
+            until = min(end, (number + 1) * BUCKET)
+            if not self._buckets or self._buckets[-1][0] != number:
+                self._buckets.append((number, {}))
+                while (number - self._buckets[0][0]) * BUCKET > self._kept + BUCKET:
+                    self._buckets.popleft()
+            bucket = self._buckets[-1][1]
+            bucket[cause] = bucket.get(cause, 0) + until - begin
+            begin = until
+
+    def window(self, span: int, at: int) -> dict[Cause, int]:
+        """Return what the ranks cost in the `span` ns before `at` (ns), to within a minute."""
+        first = (at - span) // BUCKET
+        costs: dict[Cause, int] = {}
+        for number, bucket in self._buckets:
+            if number >= first:
+                for cause, cost in bucket.items():
+                    costs[cause] = costs.get(cause, 0) + cost
+        return costs
+
+
+class JobAccount:
+    """Accounts a job of several ranks.
+
+    Args:
+        spans: lengths of rolling windows, ns.
+        spread: how far clocks of two ranks may be apart, ns.
+    """
+
+    def __init__(self, spans: Sequence[int] = (), spread: int = 0) -> None:
+        self.ledger = Ledger(spans)
+        self.costs = Costs(max(spans, default=0))
+        self._merger = RankMerger(spread)
+        self._events = JobEvents()
+        self._leaders: deque[Event] = deque()
+
+    @property
+    def together(self) -> bool:
+        """Whether the ranks step together, so that this is the account of the job."""
+        return self._merger.together
+
+    @property
+    def horizon(self) -> int:
+        """The latest moment (ns) of which the account can be given; ``NOT_KNOWN`` if nothing was reported."""
+        return self._merger.horizon
+
+    def join(self, rank: int, begin: int) -> None:
+        """Note that the job of `rank` begins at `begin` (ns), maybe again."""
+        self._merger.join(rank, begin)
+
+    def leave(self, rank: int, end: int, *, died: bool) -> None:
+        """Note that the job of `rank` ended at `end` (ns), or that its process `died`, and gave its last sign then."""
+        self._merger.leave(rank, end, died=died)
+        self._take()
+
+    def feed(self, rank: int, steps: Iterable[RankStep], pieces: Iterable[Piece], known: int) -> None:
+        """Take what `rank` did up to `known` (ns), in order. A step that was open the last time comes again, first."""
+        self._merger.feed(rank, steps, pieces, known)
+        self._take()
+
+    def note(self, events: Iterable[Event]) -> None:
+        """Take events of the leader that hold for the job: see :func:`holds_for_job`. They are in order of time."""
+        self._leaders += events
+
+    def _take(self) -> None:
+        items = self._merger.take()
+        if not items:
+            return
+        until, noted = items[-1].end, list[Event]()
+        while self._leaders and self._leaders[0].time <= until:
+            noted.append(self._leaders.popleft())
+        self.ledger.feed(merge(self._events.events(items), noted, key=attrgetter("time")))
+        for stretch in _waits(items):
+            self.costs.add(stretch)
+
+    def totals(self, at: int | None = None) -> Totals:
+        """Return the totals of the job at `at` (ns; by default at the horizon, beyond which nothing is known)."""
+        moment = self.horizon if at is None else min(at, self.horizon)
+        ledger = self.ledger.clone()
+        noted = [event for event in self._leaders if event.time <= moment]
+        undecided = copy(self._events).events(self._merger.undecided(moment))
+        ledger.feed(merge(undecided, noted, key=attrgetter("time")))
+        return ledger.totals(moment)
+
+    def waits(self, at: int) -> Mapping[Cause, int]:
+        """Return for which rank the job waits at `at` (ns), if it does, and since when."""
+        last = [*_waits(self._merger.undecided(min(at, self.horizon)))][-1:]
+        return {Cause(one.rank, one.category, one.name): one.begin for one in last if one.end == min(at, self.horizon)}
+
+
+def _waits(items: Iterable[Stretch | JobStep]) -> Iterable[Stretch]:
+    for item in items:
+        for stretch in item.stretches if isinstance(item, JobStep) else (item,):
+            if stretch.waits and stretch.begin < stretch.end:
+                yield stretch

@@ -1,0 +1,90 @@
+"""The job of several ranks as the events of one process, so that one ledger accounts it (rule R11).
+
+The fate of its steps, start-up, stalled steps, disruptions and windows follow from these events by the same rules as
+those of a process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.events import KEYS, STRIDE, Event
+from otel_goodput._accounting.ranks import OPEN, STEP_TIME, JobStep, Stretch
+from otel_goodput._accounting.rules import (
+    COMPILE,
+    CUSTOM,
+    CUSTOM_PHASE,
+    ELASTIC_CATEGORY,
+    ELASTIC_WAIT,
+    JOB,
+    OWNERS,
+    PROGRAM_STARTUP,
+    RECOVERY,
+    RESTORE,
+    SAVE,
+    STEP,
+)  # fmt: skip
+
+# category number -> phase whose time has it, and its name
+_PHASES: Final = {
+    **{category: (phase, "") for phase, category in OWNERS.items()},
+    **{category: (ELASTIC_WAIT, kind) for kind, category in ELASTIC_CATEGORY.items()},
+    PROGRAM_STARTUP: (COMPILE, ""),
+}
+
+_FLAGS: Final = ev.FAILED | ev.LEFT | ev.IDLE
+
+
+class JobEvents:
+    """Makes events of what a :class:`~otel_goodput._accounting.ranks.RankMerger` decides."""
+
+    def __init__(self) -> None:
+        self._key = 1
+        self._attempt = -1  # number of the latest
+        self._away = True  # no rank is there, or the job waits for one that is away
+
+    def events(self, items: Iterable[Stretch | JobStep]) -> Iterator[Event]:
+        """Yield the events of successive `items`."""
+        for item in items:
+            if isinstance(item, JobStep):
+                yield from self._begin(item.begin)
+                key = self._next_key()
+                yield Event(item.begin, ev.START, STEP, key, item.number)
+                for stretch in item.stretches:
+                    yield from self._phase(stretch)
+                if not item.flags & OPEN:
+                    yield Event(item.end, ev.END, STEP, key, item.number, item.flags & _FLAGS)
+            elif item.category == RECOVERY:
+                if self._attempt < 0:
+                    yield from self._begin(item.begin)
+                if not self._away:
+                    yield Event(item.begin, ev.HEARTBEAT)  # the last sign of life
+                    self._away = True
+            else:
+                yield from self._begin(item.begin)
+                yield from self._phase(item)
+
+    def _next_key(self) -> int:
+        self._key = (self._key + STRIDE) & KEYS
+        return self._key
+
+    def _begin(self, time: int) -> Iterator[Event]:
+        """Begin an attempt of the job, if none is in progress."""
+        if self._away:
+            self._away = False
+            self._attempt += 1
+            yield Event(time, ev.ATTEMPT, 0, 0, self._attempt)
+            yield Event(time, ev.START, JOB, self._next_key())
+
+    def _phase(self, stretch: Stretch) -> Iterator[Event]:
+        phase, name = (
+            (CUSTOM_PHASE, stretch.name) if stretch.category == CUSTOM else _PHASES.get(stretch.category, (0, ""))
+        )
+        if not phase or stretch.category == STEP_TIME:
+            return
+        key = self._next_key()
+        yield Event(stretch.begin, ev.START, phase, key, name=name)
+        # Which checkpoints there are is recorded apart, and the ranks' steps are numbered: this is only time.
+        yield Event(stretch.end, ev.END, phase, key, flags=ev.FAILED if phase in (SAVE, RESTORE) else 0)

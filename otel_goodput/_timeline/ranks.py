@@ -1,0 +1,120 @@
+"""The account of a job of several ranks from the journals of all of them (rule R11).
+
+Each journal is read as a whole, one after the other; what is held are the steps and pieces of all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from otel_goodput._accounting.events import FAILED, NOT_KNOWN, Event
+from otel_goodput._accounting.job import JobAccount, holds_for_job
+from otel_goodput._accounting.overview import IN_FLIGHT, NO_STEP_DONE, SKIPPED
+from otel_goodput._accounting.ranks import DIED, Piece, RankStep
+from otel_goodput._accounting.rules import CUSTOM, DATA_LOADING_TIME, FIXED, OTHER, RECOVERY
+from otel_goodput._accounting.tracing import Tracer
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._timeline.damage import Damages
+from otel_goodput._timeline.reader import all_events
+
+SPREAD: Final = 5_000_000  # ns; clocks of hosts that are synchronized are no further apart
+# Iterations that are no steps: what their time is.
+_NO_STEPS = {SKIPPED: DATA_LOADING_TIME, NO_STEP_DONE: OTHER}
+
+
+class RankDigest(NamedTuple):
+    """The whole run of one rank.
+
+    Attributes:
+        begin, end: from the begin of its first job to the end of its latest one, or to its last sign of life, ns.
+        ended: the latest job ended by itself.
+        steps, pieces: what it did, each in order.
+        noted: what it recorded that holds for the job, if it is the leader.
+    """
+
+    begin: int
+    end: int
+    ended: bool
+    steps: list[RankStep]
+    pieces: list[Piece]
+    noted: Sequence[Event] = ()
+
+
+def digest_of(tracer: Tracer) -> RankDigest:
+    """Return the digest of a finished trace. Its latest step, if it is in flight, is open.
+
+    Raises:
+        ValueError: no job has begun.
+    """
+    if tracer.begin is None:
+        raise ValueError("no job has begun")
+    traces = list(tracer.step_traces)
+    pieces, own = list[Piece](), dict[int, tuple[int, int]]()
+    for begin, end, ordinal, category in _owned(tracer):
+        if ordinal is not None and traces[ordinal].fate in _NO_STEPS:
+            category, ordinal = _NO_STEPS[traces[ordinal].fate], None
+        if ordinal is not None:
+            own[ordinal] = own.get(ordinal, (begin, 0))[0], end
+        elif category >= FIXED:
+            pieces.append(Piece(begin, end, CUSTOM, tracer.names[category - FIXED]))
+        elif category != OTHER:
+            pieces.append(Piece(begin, end, category))
+    deaths = {piece.begin for piece in pieces if piece.category == RECOVERY}
+    steps: list[RankStep] = []
+    latest = max(own, default=-1)
+    for ordinal, (begin, end) in sorted(own.items()):
+        trace = traces[ordinal]
+        flags = FAILED if trace.failed else 0
+        if trace.fate == IN_FLIGHT and ordinal == latest:
+            end = NOT_KNOWN
+        elif flags and end in deaths:
+            flags |= DIED
+        steps.append(RankStep(trace.number, begin, end, flags))
+    return RankDigest(tracer.begin, tracer.now, tracer.ended, steps, pieces)
+
+
+def _owned(tracer: Tracer) -> Iterator[tuple[int, int, int | None, int]]:
+    """Yield begin, end, ordinal of the step, None if it is no step's, and category number of each interval."""
+    for begin, end, owner in zip(tracer.begins, tracer.ends, tracer.owners, strict=True):
+        ordinal = tracer.ordinal_of(owner)
+        yield begin, end, ordinal, owner if ordinal is None else 0
+
+
+def read_digest(folder: RunDirectory, rank: int, damages: Damages | None = None) -> RankDigest | None:
+    """Return the digest of one rank; None if it left nothing about a job. For `damages` see ``all_events``."""
+    tracer, noted = Tracer(), list[Event]()
+    for event in all_events(folder, rank, damages):
+        tracer.apply(event)
+        if (one := holds_for_job(event)) is not None:
+            noted.append(one._replace(time=one.time + tracer.shift))
+    tracer.drain()
+    tracer.close()
+    tracer.finish()
+    return None if tracer.begin is None else digest_of(tracer)._replace(noted=noted)
+
+
+def account_of_ranks(
+    folder: RunDirectory, *, spans: Sequence[int] = (), spread: int = SPREAD, damages: Damages | None = None
+) -> JobAccount:
+    """Return the account of all ranks of a run, as far as all of them have recorded.
+
+    Args:
+        folder: the folder of the run.
+        spans: lengths of rolling windows, ns.
+        spread: how far clocks of two ranks may be apart, ns.
+        damages: is told what had to be left out of the journals; by default it is logged.
+    """
+    digests = {rank: read_digest(folder, rank, damages) for rank in folder.processes()}
+    known = {rank: digest for rank, digest in digests.items() if digest is not None}
+    account = JobAccount(spans, spread)
+    for rank, digest in known.items():
+        account.join(rank, digest.begin)
+    if known:
+        account.note(known[min(known)].noted)
+    for rank, digest in known.items():
+        account.feed(rank, digest.steps, digest.pieces, digest.end)
+    for rank, digest in known.items():
+        if digest.ended or not folder.alive(folder.attempts(rank)[-1], rank):
+            account.leave(rank, digest.end, died=not digest.ended)
+    return account

@@ -1,0 +1,203 @@
+"""Jobs of several ranks, simulated, and what each of their milliseconds belongs to, by looking at each one."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from operator import methodcaller
+from typing import Any
+
+from otel_goodput._accounting.events import NO_STEP
+from otel_goodput._accounting.ranks import Piece, RankStep
+from otel_goodput._accounting.rules import CATEGORY_INDEX, OTHER, RECOVERY
+
+MS = 1_000_000
+LOAD, SAVE, CUSTOM, INIT, COMPILE = (
+    CATEGORY_INDEX[name]
+    for name in ("data_loading", "checkpoint_save", "custom", "accelerator_init", "program_startup")
+)
+Owner = tuple[int, int, str, int, bool]  # step, category, name, rank (of no step's own time), whether the job waits
+
+
+@dataclass
+class SimulatedJob:
+    """What each rank did, in ms; `groups`: for each step of the job, the begin and end on each rank that took part."""
+
+    groups: list[tuple[int, dict[int, tuple[int, int]]]] = field(default_factory=list)
+    steps: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
+    pieces: dict[int, list[tuple[int, int, int, str]]] = field(default_factory=dict)
+    begins: dict[int, int] = field(default_factory=dict)
+    absences: dict[int, list[tuple[int, int]]] = field(
+        default_factory=dict
+    )  # from the last sign of life to the restart
+    deaths: dict[int, int] = field(
+        default_factory=dict
+    )  # by index of the group that ended with it: when the first died
+
+    @property
+    def end(self) -> int:
+        """End of the last step."""
+        last = len(self.groups) - 1
+        return self.deaths.get(last, max(end for _, end in self.groups[last][1].values()))
+
+    @property
+    def reported(self) -> int:
+        """When all has happened."""
+        ends = (end for steps in self.steps.values() for _, _, end in steps)
+        return max(*ends, *(back for absences in self.absences.values() for _, back in absences), self.end) + 100
+
+
+def _crash(
+    rng: random.Random, job: SimulatedJob, number: int, members: list[int], at: dict[int, int], began: dict[int, int]
+) -> None:
+    """One rank dies, in the step or before it begins that; the others hang in it until they are killed, too."""
+    victim = rng.choice(members)
+    early = len(members) > 1 and rng.random() < 0.3
+    ready = max(begin for rank, begin in began.items() if not (early and rank == victim))
+    death = max(at[victim], ready + rng.randrange(1, 40))
+    if early:
+        death = at[victim] = began.pop(victim)
+    group: dict[int, tuple[int, int]] = {}
+    ends = {rank: death if rank == victim else max(death, ready, at[rank]) + rng.randrange(60) for rank in members}
+    for rank, end in ends.items():
+        again = max(ends.values()) + rng.randrange(1, 90)
+        job.absences[rank].append((end, again))
+        if rank in began:
+            group[rank] = began[rank], end
+            job.steps[rank].append((number, began[rank], end))
+        at[rank] = again
+    if not early and death > max(begin for begin, _ in group.values()):
+        job.deaths[len(job.groups)] = death
+        job.groups.append((number, group))
+
+
+def simulate(rng: random.Random, *, restarts: bool = False) -> SimulatedJob:
+    """A synchronous job: a step is at work once all ranks have begun it, and ends on all of them at about one time."""
+    count, job = rng.choice((2, 3, 4, 8, 16)), SimulatedJob()
+    at = {rank: rng.randrange(50) for rank in range(count)}
+    job.begins = dict(at)
+    job.steps = {rank: [] for rank in at}
+    job.pieces = {rank: [] for rank in at}
+    job.absences = {rank: [] for rank in at}
+    idle = rng.randrange(count) if count > 2 and rng.random() < 0.3 else None  # opens no steps
+    slow, saver, jitter = rng.randrange(count), rng.randrange(count), rng.choice((0, 1, 5))
+    late = {rank: rng.randrange(20) for rank in at} if rng.random() < 0.3 else {}  # joins later
+    number = rng.randrange(5)
+
+    def spend(rank: int, category: int, length: int, name: str = "") -> None:
+        if length:
+            job.pieces[rank].append((at[rank], at[rank] + length, category, name))
+            at[rank] += length
+
+    for turn in range(rng.randrange(3, 40)):
+        members = [rank for rank in at if rank != idle and late.get(rank, 0) <= turn]
+        if not members:
+            continue
+        began: dict[int, int] = {}
+        for rank in members:
+            if turn == late.get(rank, 0):
+                spend(rank, INIT, rng.randrange(30))
+                if job.groups:  # it joins no earlier than the others are there
+                    at[rank] = max(at[rank], *(end for _, end in job.groups[-1][1].values()))
+            spend(rank, LOAD, rng.randrange(5) + (rng.randrange(80) if rank == slow and rng.random() < 0.7 else 0))
+            if rank == saver and rng.random() < 0.1:
+                spend(rank, SAVE, rng.randrange(100))
+            at[rank] += rng.randrange(3)  # of nobody
+            began[rank] = at[rank]
+        work = rng.randrange(1, 60)
+        if restarts and turn and rng.random() < 0.08:
+            _crash(rng, job, number, members, at, began)
+            number = max(0, number - rng.randrange(4))
+            continue
+        done = max(began.values())
+        for rank in members:
+            if rng.random() < 0.05 or (
+                turn == 0 and rng.random() < 0.5
+            ):  # what it does inside the step, before the others can go on
+                at[rank] += rng.randrange(3)
+                category = rng.choice((CUSTOM, COMPILE, SAVE))
+                spend(rank, category, rng.randrange(1, 90), "evaluation" if category == CUSTOM else "")
+            done = max(done, at[rank])
+        done += work
+        group: dict[int, tuple[int, int]] = {}
+        for rank in members:
+            at[rank] = done + rng.randrange(jitter + 1)
+            group[rank] = began[rank], at[rank]
+            job.steps[rank].append((number, began[rank], at[rank]))
+        job.groups.append((number, group))
+        number += 1
+        if rng.random() < 0.03:
+            number = max(0, number - rng.randrange(1, 6))  # all ranks go back
+    return job
+
+
+def every_millisecond(job: SimulatedJob) -> Counter[Owner]:
+    """ms by owner, from the begin of the job to the end of its last step."""
+    spent: Counter[Owner] = Counter()
+    at = 0
+    number, group = job.groups[at]
+    for moment in range(min(job.begins.values()), job.end):
+        while moment >= job.deaths.get(at, max(end for _, end in group.values())):
+            at += 1
+            number, group = job.groups[at]
+        spent[_owner(job, number, group, moment)] += 1
+    return spent
+
+
+def _owner(job: SimulatedJob, number: int, group: dict[int, tuple[int, int]], moment: int) -> Owner:
+    def doing(rank: int) -> tuple[int, int, int, str]:
+        return next((piece for piece in job.pieces[rank] if piece[0] <= moment < piece[1]), (0, 0, OTHER, ""))
+
+    begins = sorted((begin, rank) for rank, (begin, _) in group.items())
+    begin, last = begins[-1]
+    gone = [(back, -rank) for rank, all_ in job.absences.items() for died, back in all_ if died <= moment < back]
+    if moment < begin and gone:
+        return NO_STEP, RECOVERY, "", -max(gone)[1], 2 * len(gone) <= len(job.begins) > 1
+    if moment < begin:
+        others = [begin for begin, rank in begins if rank != last]
+        _, _, category, name = doing(last)
+        ready = sum(begin <= moment for begin in others)
+        return NO_STEP, category, name, last, 2 * ready >= len(others) > 0
+    nested = [(doing(rank), -rank) for rank, (begun, end) in group.items() if begun <= moment < end and doing(rank)[1]]
+    if nested:
+        (_, _, category, name), rank = max(nested, key=lambda one: (one[0][1], one[1]))
+        return NO_STEP, category, name, -rank, 2 * len(nested) <= len(group) > 1
+    return number, 0, "", -1, False
+
+
+def reports(job: SimulatedJob, rng: random.Random) -> list[Callable[[Any], None]]:
+    """What the ranks report, each in chunks of its own, in an order that mixes them."""
+    chunks: list[tuple[int, float, Callable[[Any], None]]] = []
+    for rank, steps in job.steps.items():
+        ends = {moment for absence in job.absences[rank] for moment in absence}
+        edges = sorted(
+            {*(rng.randrange(job.begins[rank], job.reported) for _ in range(rng.randrange(8))), *ends, job.reported}
+        )
+        since = job.begins[rank]
+        died = {end for end, _ in job.absences[rank]}
+        back = {end for _, end in job.absences[rank]}
+        for edge in edges:
+            reported = [
+                RankStep(number, begin * MS, end * MS if end <= edge and end not in died else -1)
+                for number, begin, end in steps
+                if begin < edge and end > since
+            ]
+            pieces = [
+                Piece(begin * MS, end * MS, category, name)
+                for begin, end, category, name in job.pieces[rank]
+                if since < end <= edge
+            ]
+            order = edge + rng.random()
+            if since not in died or since in back:
+                chunks.append((edge, order, methodcaller("feed", rank, reported, pieces, edge * MS)))
+            if edge in back:
+                chunks.append((edge, order + 1e-9, methodcaller("join", rank, edge * MS)))
+            if edge in died:
+                chunks.append((edge, order + 2e-9, methodcaller("leave", rank, edge * MS, died=True)))
+            since = edge
+    return [chunk[2] for chunk in sorted(chunks, key=lambda chunk: chunk[:2])]
+
+
+__all__ = ["MS", "SimulatedJob", "every_millisecond", "reports", "simulate"]

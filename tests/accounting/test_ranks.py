@@ -1,0 +1,282 @@
+"""The job of several ranks (rule R11): each of its moments, which rank it waits for, and its account by one ledger."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from accounting.rank_simulator import MS, SimulatedJob, every_millisecond, reports, simulate
+from otel_goodput._accounting.events import NO_STEP
+from otel_goodput._accounting.job import Cause, JobAccount
+from otel_goodput._accounting.ranks import NOBODY, STEP_TIME, JobStep, Piece, RankMerger, RankStep
+from otel_goodput._accounting.rules import CATEGORY_INDEX, NAMES, RECOVERY
+from otel_goodput._accounting.totals import Partition
+from otel_goodput._timeline.ranks import digest_of
+from otel_goodput.reports.timeline import Timeline, account
+from otel_goodput.semconv import Category
+
+from .intervals import traced
+from .strategies import Rows, runs
+from .test_properties import MANY, USUAL
+
+LOAD, SAVE = CATEGORY_INDEX[Category.DATA_LOADING], CATEGORY_INDEX[Category.CHECKPOINT_SAVE]
+OF_STEPS = (Category.PRODUCTIVE, Category.WASTED_PROGRESS, Category.IN_FLIGHT, Category.STALLED)
+SECOND = 1000 * MS
+JOBS = 150
+
+
+def jobs(*, restarts: bool) -> list[tuple[random.Random, SimulatedJob]]:
+    drawn = [(rng := random.Random(seed), simulate(rng, restarts=restarts)) for seed in range(JOBS)]
+    return [(rng, job) for rng, job in drawn if job.groups]
+
+
+def merged(job: SimulatedJob, rng: random.Random) -> tuple[RankMerger, list[tuple[int, int, tuple[object, ...]]]]:
+    """What is decided of a job: begin, end (ns) and owner of each stretch, as the simulator names owners."""
+    merger = RankMerger()
+    for rank, begin in job.begins.items():
+        merger.join(rank, begin * MS)
+    decided: list[tuple[int, int, tuple[object, ...]]] = []
+    for report in reports(job, rng):
+        report(merger)
+        for item in merger.take():
+            number = item.number if isinstance(item, JobStep) else NO_STEP
+            for begin, end, category, name, rank, waits in item.stretches if isinstance(item, JobStep) else (item,):
+                owner = (
+                    (number, 0, "", NOBODY, False) if category == STEP_TIME else (NO_STEP, category, name, rank, waits)
+                )
+                decided.append((begin, end, owner))
+    return merger, decided
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["undisturbed", "with restarts"])
+def test_each_moment_belongs_to_the_step_or_to_the_rank_that_the_job_waits_for(restarts: bool) -> None:
+    for rng, job in jobs(restarts=restarts):
+        merger, decided = merged(job, rng)
+        spent: Counter[object] = Counter()
+        reached = min(job.begins.values()) * MS
+        for begin, end, owner in decided:
+            assert begin == reached
+            reached = end
+            spent[owner] += (end - begin) // MS
+        assert +spent == every_millisecond(job)
+        assert merger.together and not merger.apart
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["undisturbed", "with restarts"])
+def test_one_ledger_accounts_the_job_and_its_categories_add_up_at_any_time(restarts: bool) -> None:
+    for rng, job in jobs(restarts=restarts):
+        account = JobAccount([60 * SECOND])
+        for rank, begin in job.begins.items():
+            account.join(rank, begin * MS)
+        begin = min(job.begins.values()) * MS
+        for report in reports(job, rng):
+            report(account)
+            if account.horizon > begin and rng.random() < 0.2:
+                totals = account.totals().run
+                assert totals.elapsed == account.horizon - begin
+                assert sum(totals.categories.values()) + sum(totals.custom.values()) == totals.elapsed
+        totals = account.totals(job.end * MS).run
+        expected: Counter[str] = Counter()
+        for (number, category, *_), spent in every_millisecond(job).items():
+            expected["step" if number != NO_STEP else NAMES[category]] += spent * MS
+        times = Counter({name: spent for name, spent in totals.categories.items() if spent})
+        times[Category.CUSTOM] += sum(totals.custom.values())
+        # Start-up of first steps is the only time of steps that a ledger gives to another category (R5).
+        startup = times.pop(Category.PROGRAM_STARTUP, 0)
+        of_steps = sum(times.pop(name, 0) for name in OF_STEPS)
+        assert startup >= expected[Category.PROGRAM_STARTUP]
+        assert of_steps + startup == expected.pop("step", 0) + expected.pop(Category.PROGRAM_STARTUP, 0)
+        assert +times == +expected
+
+
+# --- stories ----------------------------------------------------------------------------------------------------------
+
+
+class Ranks:
+    """A job told step by step: what each rank does before step `n`, in seconds; a step takes one second."""
+
+    def __init__(self, count: int, clocks: dict[int, int] | None = None) -> None:
+        self.account = JobAccount([3600 * SECOND], spread=10 * MS)
+        self.at = dict.fromkeys(range(count), 0)
+        self.late = clocks or {}
+        self.number = 0
+        for rank in range(count):
+            self.account.join(rank, 0)
+
+    def step(self, loads: dict[int, float] | None = None) -> None:
+        loads = loads or {}
+        begins = {rank: at + round(loads.get(rank, 0.1) * SECOND) for rank, at in self.at.items()}
+        done = max(begins.values()) + SECOND
+        for rank, begin in begins.items():
+            end = done + self.late.get(rank, 0)
+            load = Piece(self.at[rank], begin, LOAD)
+            self.account.feed(rank, [RankStep(self.number, begin, end)], [load], end)
+            self.at[rank] = end
+        self.number += 1
+
+    @property
+    def shares(self) -> dict[str, float]:
+        run = self.account.totals().run
+        return {name: spent / run.elapsed for name, spent in run.categories.items() if spent}
+
+
+def test_a_rank_with_a_slow_loader_lowers_the_goodput_of_the_job_and_is_named() -> None:
+    even, slow = Ranks(8), Ranks(8)
+    for _ in range(100):
+        even.step()
+        slow.step({5: 0.4})
+    assert even.shares[Category.PRODUCTIVE] == pytest.approx(1 / 1.1)
+    assert slow.shares[Category.PRODUCTIVE] == pytest.approx(1 / 1.4)
+    assert slow.account.costs.whole == {Cause(5, LOAD, ""): 100 * 300 * MS}
+    assert not even.account.costs.whole
+
+
+def test_a_rank_that_hangs_in_its_loader_is_the_one_that_is_named_again_and_again() -> None:
+    job = Ranks(4)
+    for _ in range(10):
+        job.step()
+    begin = job.at[2]
+    for seconds in range(1, 200, 10):
+        now = begin + seconds * SECOND
+        for rank in (0, 1, 3):
+            job.account.feed(rank, [RankStep(10, begin + 100 * MS, -1)], [], now)
+        job.account.feed(2, [], [Piece(max(begin, now - 10 * SECOND), now, LOAD)], now)
+        assert job.account.waits(now) == {Cause(2, LOAD, ""): begin + 100 * MS}
+
+
+def test_a_standstill_in_one_ranks_loader_is_no_goodput_although_the_step_completes() -> None:
+    job = Ranks(4)
+    for number in range(60):
+        job.step({1: 258.0} if number == 30 else {})
+    assert job.shares[Category.DATA_LOADING] == pytest.approx((258 + 59 * 0.1) / (258 + 59 * 0.1 + 60))
+    assert job.account.costs.whole == {Cause(1, LOAD, ""): round(257.9 * SECOND)}
+
+
+def test_a_rank_whose_steps_end_a_little_late_each_time_stays_visible() -> None:
+    job = Ranks(4, {2: 5 * MS})
+    for _ in range(50):
+        job.step()
+    assert job.account.together
+    # The others load 5 ms earlier: the job waits for this one.
+    assert job.account.costs.whole == {Cause(2, LOAD, ""): 49 * 5 * MS}
+
+
+def test_nobody_is_named_while_several_ranks_are_not_there_yet() -> None:
+    job = Ranks(4)
+    job.step()
+    begin = job.at[0]
+    now = begin + 20 * SECOND
+    job.account.feed(0, [RankStep(1, begin + MS, -1)], [], now)
+    for rank in (1, 2, 3):
+        job.account.feed(rank, [], [Piece(begin, now, LOAD)], now)
+    assert job.account.waits(now) == {}
+    assert job.shares[Category.DATA_LOADING] == pytest.approx(20.1 / 21.1)
+
+
+@pytest.mark.parametrize("how", ["independent", "pipeline", "sweep"])
+def test_ranks_that_do_not_step_together_are_noticed(how: str) -> None:
+    rng, at = random.Random(how), [0] * 4
+    steps: list[tuple[int, int, RankStep]] = []
+    for number in range(400):
+        for rank in range(4):
+            begin, length = {
+                "independent": (at[rank] + rng.randrange(3), rng.randrange(10, 40)),
+                "pipeline": (number * 20 + rank * 25, 18),
+                "sweep": (at[rank], 10 * (rank + 1)),
+            }[how]
+            at[rank] = begin + length
+            steps.append((at[rank], rank, RankStep(number, begin * MS, at[rank] * MS)))
+    merger = RankMerger(spread=2 * MS)
+    for rank in range(4):
+        merger.join(rank, 0)
+    for end, rank, step in sorted(steps):
+        merger.feed(rank, [step], [], end * MS)
+    for rank in range(4):
+        merger.leave(rank, at[rank] * MS, died=False)
+    assert not merger.together
+
+
+# --- one rank ---------------------------------------------------------------------------------------------------------
+
+
+@given(rows=runs())
+@settings(MANY, max_examples=USUAL // 2)
+def test_a_job_of_one_rank_has_the_partition_of_that_rank(rows: Rows) -> None:
+    timeline = Timeline(row for row in rows if row["kind"] not in ("exclusion", "suspended"))
+    if timeline.latest is None:
+        return
+    events = list(timeline.events(timeline.latest))
+    own = account(events, at=timeline.latest).run
+    trace = traced(events, at=timeline.latest)
+    if trace.begin is None:
+        return
+    digest = digest_of(trace)
+    if digest.pieces and digest.pieces[-1][1:3] == (digest.end, RECOVERY):
+        return  # nothing has happened since it came back
+    job = JobAccount()
+    job.join(0, digest.begin)
+    job.feed(0, digest.steps, digest.pieces, digest.end)
+    assert parts(job.totals(digest.end).run) == parts(own)
+
+
+def parts(partition: Partition) -> dict[str, int]:
+    """ns by category; those of steps together, since which steps are start-up or lost does not matter here."""
+    of_steps = (*OF_STEPS, Category.PROGRAM_STARTUP)
+    times = {name: spent for name, spent in partition.categories.items() if spent and name not in of_steps}
+    times |= {f"custom {name}": spent for name, spent in partition.custom.items() if spent}
+    return times | {"steps": sum(partition.categories[name] for name in of_steps), "elapsed": partition.elapsed}
+
+
+# --- the drawings of docs/accounting.md -------------------------------------------------------------------------------
+
+DRAWINGS = re.findall(
+    r"```ranks\n(.*?)```", (Path(__file__).parents[2] / "docs/accounting.md").read_text(encoding="utf-8"), re.DOTALL
+)
+LETTERS = {
+    "l": LOAD,
+    "s": SAVE,
+    "o": CATEGORY_INDEX[Category.OTHER],
+    "g": CATEGORY_INDEX[Category.INFRASTRUCTURE_RECOVERY],
+}
+WIDTH = 11  # of the names of rows
+
+
+def drawn(row: str) -> tuple[list[RankStep], list[Piece]]:
+    """The steps and pieces of a rank; a character is a second."""
+    steps = [
+        RankStep(int(digit), row.index(digit) * SECOND, (row.rindex(digit) + 1) * SECOND)
+        for digit in sorted({char for char in row if char.isdigit()})
+    ]
+    pieces = [
+        Piece(match.start() * SECOND, match.end() * SECOND, LETTERS[match[0][0]])
+        for match in re.finditer(r"([a-z])\1*", row)
+    ]
+    return steps, pieces
+
+
+@pytest.mark.parametrize("drawing", DRAWINGS, ids=str)
+def test_the_drawings_are_what_is_decided(drawing: str) -> None:
+    rows = {line[:WIDTH].strip(): line[WIDTH:] for line in drawing.splitlines()}
+    ranks = {int(name.removeprefix("rank ")): row for name, row in rows.items() if name.startswith("rank ")}
+    merger = RankMerger()
+    for rank in ranks:
+        merger.join(rank, 0)
+    for rank, row in ranks.items():
+        merger.feed(rank, *drawn(row), len(row) * SECOND)
+    account, waits = "", ""
+    names = {category: letter for letter, category in LETTERS.items()} | {STEP_TIME: "p"}
+    for item in merger.take():
+        for one in item.stretches if isinstance(item, JobStep) else (item,):
+            seconds = (one.end - one.begin) // SECOND
+            account += names[one.category] * seconds
+            waits += (str(one.rank) if one.waits else " ") * seconds
+    assert (account, waits.rstrip()) == (rows["account"], rows["waits"].rstrip())
+
+
+def test_there_are_drawings() -> None:
+    assert DRAWINGS
