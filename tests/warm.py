@@ -131,7 +131,8 @@ class Process:
 
     def send_signal(self, number: int) -> None:
         if not self._ended(0):
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it has ended since
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)

@@ -27,7 +27,7 @@ from .test_properties import MANY, USUAL
 LOAD, SAVE = CATEGORY_INDEX[Category.DATA_LOADING], CATEGORY_INDEX[Category.CHECKPOINT_SAVE]
 OF_STEPS = (Category.PRODUCTIVE, Category.WASTED_PROGRESS, Category.IN_FLIGHT, Category.STALLED)
 SECOND = 1000 * MS
-JOBS = 150
+JOBS = 60
 
 
 def jobs(*, restarts: bool) -> list[tuple[random.Random, SimulatedJob]]:
