@@ -20,7 +20,7 @@ from otel_goodput._accounting.ranks import JobStep, Piece, RankMerger, RankStep,
 from otel_goodput._accounting.rules import NS, SAVE
 from otel_goodput._accounting.totals import Totals
 
-BUCKET: Final = 60 * NS  # of what ranks cost in rolling windows
+AGAIN: Final = 60 * NS  # a job that waits for the same within so long has waited all the time
 _FOR_ALL: Final = frozenset({ev.DURABLE, ev.LABEL, ev.NOTICE, ev.LIMIT, ev.LOOP, ev.SLICES})
 
 
@@ -46,13 +46,11 @@ class Cause(NamedTuple):
 
 
 class Costs:
-    """The time for which the job waited for single ranks, ns, in all and by the minute; `kept`: ns that are kept."""
+    """The time for which the job waited for single ranks, ns, and the latest time that it did: from, to."""
 
-    def __init__(self, kept: int) -> None:
+    def __init__(self) -> None:
         self.whole: dict[Cause, int] = {}
-        self.latest: dict[Cause, tuple[int, int]] = {}  # the latest time that the job waited: from, to
-        self._kept = kept
-        self._buckets: deque[tuple[int, dict[Cause, int]]] = deque()
+        self.latest: dict[Cause, tuple[int, int]] = {}
 
     def add(self, stretch: Stretch) -> None:
         """Add time in which the job waits for a rank; not before what was added last."""
@@ -60,27 +58,7 @@ class Costs:
         begin, end = stretch.begin, stretch.end
         self.whole[cause] = self.whole.get(cause, 0) + end - begin
         before = self.latest.get(cause)
-        self.latest[cause] = (before[0] if before is not None and begin - before[1] <= BUCKET else begin, end)
-        while begin < end:
-            number = begin // BUCKET
-            until = min(end, (number + 1) * BUCKET)
-            if not self._buckets or self._buckets[-1][0] != number:
-                self._buckets.append((number, {}))
-                while (number - self._buckets[0][0]) * BUCKET > self._kept + BUCKET:
-                    self._buckets.popleft()
-            bucket = self._buckets[-1][1]
-            bucket[cause] = bucket.get(cause, 0) + until - begin
-            begin = until
-
-    def window(self, span: int, at: int) -> dict[Cause, int]:
-        """Return what the ranks cost in the `span` ns before `at` (ns), to within a minute."""
-        first = (at - span) // BUCKET
-        costs: dict[Cause, int] = {}
-        for number, bucket in self._buckets:
-            if number >= first:
-                for cause, cost in bucket.items():
-                    costs[cause] = costs.get(cause, 0) + cost
-        return costs
+        self.latest[cause] = (before[0] if before is not None and begin - before[1] <= AGAIN else begin, end)
 
 
 class JobAccount:
@@ -93,7 +71,7 @@ class JobAccount:
 
     def __init__(self, spans: Sequence[int] = (), spread: int = 0) -> None:
         self.ledger = Ledger(spans)
-        self.costs = Costs(max(spans, default=0))
+        self.costs = Costs()
         self._merger = RankMerger(spread)
         self._events = JobEvents()
         self._leaders: deque[Event] = deque()

@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Final, NamedTuple
 
-from otel_goodput._accounting.device import NEVER
 from otel_goodput._accounting.events import FAILED, NO_STEP, NOT_KNOWN
 from otel_goodput._accounting.rules import OTHER, RECOVERY
 
@@ -99,9 +98,11 @@ class _Rank:
     def went_back(self) -> bool:
         return self.steps[0].number <= self.latest
 
-    def absence(self, until: int) -> tuple[Piece, ...]:
-        """Return how long it has been away up to `until` (ns), if its process died and is not back."""
-        return (Piece(self.left, until, RECOVERY),) if self.died and NOT_KNOWN < self.left < until else ()
+    def pieces_until(self, until: int) -> Iterator[Piece]:
+        """Yield the pieces that begin before `until` (ns); the last is its absence, if its process died."""
+        yield from takewhile(lambda piece: piece.begin < until, self.pieces)
+        if self.died and NOT_KNOWN < self.left < until:
+            yield Piece(self.left, until, RECOVERY)
 
     def drop(self) -> None:
         self.latest = self.steps.popleft().number
@@ -211,7 +212,12 @@ class RankMerger:
             gap = self._between(begins[-1][1], since, ready, begin) if since > begin else []
             return [*gap, JobStep(number, since, at, OPEN, self._within(members, since, at))]
         ready = begins[(len(expected) - 2) // 2][0] if len(missing) == 1 and begins else at
-        return self._between(missing[0] if missing else min(self._ranks), at, ready, begin)
+        return self._between(missing[0] if missing else self._lasting(), at, ready, begin)
+
+    def _lasting(self) -> int:
+        """Return the rank that is still there; the first of several, or the one that ended last."""
+        ranks = self._ranks
+        return max(ranks, key=lambda rank: (ranks[rank].left == NOT_KNOWN, ranks[rank].left, -rank))
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -267,7 +273,7 @@ class RankMerger:
         return any(
             piece.category == RECOVERY and (piece.begin, other) < (step.end, rank) and step.end <= piece.end
             for other, one in self._ranks.items()
-            for piece in (*one.pieces, *one.absence(NEVER))
+            for piece in one.pieces_until(step.end + 1)
         )
 
     def _conclude(self, number: int, members: dict[int, RankStep]) -> None:
@@ -318,12 +324,12 @@ class RankMerger:
         away = [
             (one, piece)
             for one, each in ranks.items()
-            for piece in (*each.pieces, *each.absence(until))
-            if piece.category == RECOVERY and piece.begin < until and piece.end > reached
+            for piece in each.pieces_until(until)
+            if piece.category == RECOVERY and piece.end > reached
         ]
         edges = {reached, until, min(max(since, reached), until)}
         edges |= {min(max(edge, reached), until) for _, piece in away for edge in piece[:2]}
-        own = list(_covering(ranks[rank].pieces, reached, until))
+        own = list(_covering(ranks[rank].pieces_until(until), reached, until))
         edges |= {piece.begin for piece in own}
         stretches: list[Stretch] = []
         pieces = iter(own)
@@ -349,8 +355,8 @@ class RankMerger:
         nested = [
             (rank, piece._replace(end=min(piece.end, until)))
             for rank, until in ends.items()
-            for piece in self._ranks[rank].pieces
-            if piece.begin < until and piece.end > begin
+            for piece in self._ranks[rank].pieces_until(until)
+            if piece.end > begin
         ]
         edges = {begin, end, *(min(max(edge, begin), end) for _, piece in nested for edge in piece[:2])}
         stretches: list[Stretch] = []
@@ -366,10 +372,10 @@ class RankMerger:
 
 
 def _covering(pieces: Iterable[Piece], begin: int, end: int) -> Iterator[Piece]:
-    """Yield the pieces of a rank from `begin` to `end` (ns), clipped; what is between them is ``OTHER``."""
+    """Yield the pieces of a rank, which begin before `end` (ns), from `begin` on; what is between them is ``OTHER``."""
     at = begin
     for piece in pieces:
-        if piece.end <= at or piece.begin >= end:
+        if piece.end <= at:
             continue
         if piece.begin > at:
             yield Piece(at, piece.begin, OTHER)

@@ -94,20 +94,17 @@ def read_digest(folder: RunDirectory, rank: int, damages: Damages | None = None)
     return None if tracer.begin is None else digest_of(tracer)._replace(noted=noted)
 
 
-def account_of_ranks(
-    folder: RunDirectory, *, spans: Sequence[int] = (), spread: int = SPREAD, damages: Damages | None = None
-) -> JobAccount:
+def account_of_ranks(folder: RunDirectory, *, spread: int = SPREAD, damages: Damages | None = None) -> JobAccount:
     """Return the account of all ranks of a run, as far as all of them have recorded.
 
     Args:
         folder: the folder of the run.
-        spans: lengths of rolling windows, ns.
         spread: how far clocks of two ranks may be apart, ns.
         damages: is told what had to be left out of the journals; by default it is logged.
     """
     digests = {rank: read_digest(folder, rank, damages) for rank in folder.processes()}
     known = {rank: digest for rank, digest in digests.items() if digest is not None}
-    account = JobAccount(spans, spread)
+    account = JobAccount(spread=spread)
     for rank, digest in known.items():
         account.join(rank, digest.begin)
     if known:

@@ -148,7 +148,7 @@ class RecordedRun:
         leader, damages = self.report(), Damages()
         if not leader.totals.run.known:
             raise JournalError(f"run {self.run_id!r}: {NOT_KNOWN}, so there is no account of all its ranks")
-        account = account_of_ranks(self.folder, spans=(), damages=damages)
+        account = account_of_ranks(self.folder, damages=damages)
         if not account.together:
             raise JournalError(
                 f"run {self.run_id!r}: its ranks do not step together, so there is no account of all of them; "

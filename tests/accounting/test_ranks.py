@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -164,6 +165,35 @@ def test_a_rank_whose_steps_end_a_little_late_each_time_stays_visible() -> None:
     assert job.account.together
     # The others load 5 ms earlier: the job waits for this one.
     assert job.account.costs.whole == {Cause(2, LOAD, ""): 49 * 5 * MS}
+
+
+def test_a_rank_that_ends_last_has_the_end_of_the_job() -> None:
+    job = Ranks(4)
+    job.step()
+    begin = job.at[2]
+    job.account.feed(2, [], [Piece(begin, begin + 9 * SECOND, SAVE)], begin + 9 * SECOND)
+    assert job.account.totals(begin).run.elapsed == begin
+    for rank in range(4):
+        job.account.leave(rank, begin + 9 * SECOND if rank == 2 else begin, died=False)
+    run = job.account.totals().run
+    assert run.elapsed == begin + 9 * SECOND and run.categories[Category.CHECKPOINT_SAVE] == 9 * SECOND
+
+
+def test_a_long_run_takes_no_longer_for_each_of_its_steps() -> None:
+    def spent(count: int) -> float:
+        account, period = JobAccount(), 20 * MS
+        steps = [RankStep(number, number * period + 5 * MS, (number + 1) * period) for number in range(count)]
+        pieces = [Piece(number * period, number * period + 5 * MS, LOAD) for number in range(count)]
+        for rank in range(2):
+            account.join(rank, 0)
+        began = time.thread_time()
+        for rank in range(2):
+            account.feed(rank, steps, pieces, count * period)
+        took = time.thread_time() - began
+        assert account.totals().run.elapsed == count * period
+        return took
+
+    assert spent(8_000) < 2 * 8 * min(spent(1_000) for _ in range(3))
 
 
 def test_nobody_is_named_while_several_ranks_are_not_there_yet() -> None:
