@@ -351,7 +351,7 @@ class Sending:
                 time.sleep(min(pause, _TICK_S))
                 waiting()
             self._patience_s -= time.monotonic() - began
-            began, allowed_s = time.monotonic(), self._patience_s
+            began, allowed_s = time.monotonic(), max(self._patience_s, _LEAST_TRY_S)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
     def _reason(self, request: Request, answer: Answer) -> str:

@@ -12,11 +12,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import warm
 from exporters.backends import grpc_backend
+
+from otel_goodput._tools.cli import main
 
 from ..commands import PATIENCE_S, environment, succeeded
 from .receivers import TAKE, http_receiver
@@ -117,6 +120,20 @@ def next_time(files: Path, port: int, wire: str) -> str:
         output = succeeded(send(files, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire))
         assert arrived(received.traces) == lines(files.parent, "traces")
     return output
+
+
+def test_a_busy_machine_that_wakes_it_too_late(
+    traces: Path, port: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No time is left for the last try: it is given a moment, instead of less than none."""
+    late = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: time.sleep(seconds + 0.3))
+    monkeypatch.setattr("otel_goodput._tools.send.command.time", late)
+    for name, value in environment(OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{port}").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", HTTP)
+    assert main(["send", str(traces), "--timeout", "0.2"]) == 1
+    errors = capsys.readouterr().err
+    assert f"; {len(lines(traces.parent, 'traces'))} requests are left; run this command again to continue" in errors
 
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 99999\r\n\r\n"
