@@ -6,14 +6,14 @@ Rule R11. As long as the ranks do not step together, nothing is taken from it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from heapq import merge
 from operator import attrgetter
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting import events as ev
-from otel_goodput._accounting.events import Event
+from otel_goodput._accounting.events import NOT_KNOWN, Event
 from otel_goodput._accounting.job_events import JobEvents
 from otel_goodput._accounting.ledger import Ledger
 from otel_goodput._accounting.ranks import JobStep, Piece, RankMerger, RankStep, Stretch
@@ -67,13 +67,23 @@ class JobAccount:
     Args:
         spans: lengths of rolling windows, ns.
         spread: how far clocks of two ranks may be apart, ns.
+        ledger: the account so far, to continue.
+        record: takes the events of the job in place of the ledger. Who gives it feeds them to the ledger, too.
     """
 
-    def __init__(self, spans: Sequence[int] = (), spread: int = 0) -> None:
-        self.ledger = Ledger(spans)
+    def __init__(
+        self,
+        spans: Sequence[int] = (),
+        spread: int = 0,
+        ledger: Ledger | None = None,
+        record: Callable[[Iterable[Event]], None] | None = None,
+    ) -> None:
+        self.ledger = Ledger(spans) if ledger is None else ledger
         self.costs = Costs()
-        self._merger = RankMerger(spread)
-        self._events = JobEvents()
+        settled = self.ledger.settled
+        self._merger = RankMerger(spread, NOT_KNOWN if settled.begin is None else settled.now)
+        self._events = JobEvents(-1 if settled.begin is None else settled.steps.life.number)
+        self._record = self.ledger.feed if record is None else record
         self._leaders: deque[Event] = deque()
 
     @property
@@ -111,7 +121,7 @@ class JobAccount:
         until, noted = items[-1].end, list[Event]()
         while self._leaders and self._leaders[0].time <= until:
             noted.append(self._leaders.popleft())
-        self.ledger.feed(merge(self._events.events(items), noted, key=attrgetter("time")))
+        self._record(merge(self._events.events(items), noted, key=attrgetter("time")))
         for stretch in _waits(items):
             self.costs.add(stretch)
 

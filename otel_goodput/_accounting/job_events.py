@@ -38,11 +38,14 @@ _FLAGS: Final = ev.FAILED | ev.LEFT | ev.IDLE
 
 
 class JobEvents:
-    """Makes events of what a :class:`~otel_goodput._accounting.ranks.RankMerger` decides."""
+    """Makes events of what a :class:`~otel_goodput._accounting.ranks.RankMerger` decides.
 
-    def __init__(self) -> None:
+    `attempt` is the number of the latest attempt of the job before; -1 if there was none.
+    """
+
+    def __init__(self, attempt: int = -1) -> None:
         self._key = 1
-        self._attempt = -1  # number of the latest
+        self._attempt = attempt
         self._away = True  # no rank is there, or the job waits for one that is away
 
     def events(self, items: Iterable[Stretch | JobStep]) -> Iterator[Event]:

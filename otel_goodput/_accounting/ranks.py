@@ -113,15 +113,16 @@ class RankMerger:
 
     Args:
         spread: how far clocks of two ranks may be apart, ns.
+        reached: what the job did before this moment has been decided already, ns.
 
     Attributes:
         reached: what the job did before this moment is decided, ns; ``NOT_KNOWN`` before its first step.
         common, apart: steps of at least two ranks; those of them that say that the ranks do not step together.
     """
 
-    def __init__(self, spread: int = 0) -> None:
+    def __init__(self, spread: int = 0, reached: int = NOT_KNOWN) -> None:
         self.spread = spread
-        self.reached = NOT_KNOWN
+        self.reached = self._before = reached
         self.common = self.apart = 0
         self._ranks: dict[int, _Rank] = {}
         self._number = NO_STEP  # of the job's latest step that was completed
@@ -137,6 +138,8 @@ class RankMerger:
         one = self._ranks.setdefault(rank, _Rank())
         if one.joined == NOT_KNOWN:
             one.joined = one.known = begin
+            if NOT_KNOWN < self.reached < begin and self.reached == self._before:  # it was there before, maybe
+                one.pieces.append(Piece(self.reached, begin, RECOVERY))
         elif one.left != NOT_KNOWN and begin > one.left:
             one.pieces.append(Piece(one.left, begin, RECOVERY))
         one.known = max(one.known, begin)

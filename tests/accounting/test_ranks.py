@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from accounting.rank_simulator import MS, SimulatedJob, every_millisecond, reports, simulate
-from otel_goodput._accounting.events import NO_STEP
+from otel_goodput._accounting.events import NO_STEP, Event
 from otel_goodput._accounting.job import Cause, JobAccount
 from otel_goodput._accounting.ranks import NOBODY, STEP_TIME, JobStep, Piece, RankMerger, RankStep
 from otel_goodput._accounting.rules import CATEGORY_INDEX, NAMES, RECOVERY
@@ -124,6 +124,25 @@ class Ranks:
     def shares(self) -> dict[str, float]:
         run = self.account.totals().run
         return {name: spent / run.elapsed for name, spent in run.categories.items() if spent}
+
+
+def test_an_account_that_is_continued_has_the_time_in_which_the_job_was_away() -> None:
+    job, events = Ranks(4), list[Event]()
+    for _ in range(5):
+        job.step()
+    ledger, before = job.account.ledger, job.account.totals()
+    job.account = JobAccount(spread=10 * MS, ledger=ledger, record=events.extend)
+    job.at = {rank: at + 30 * SECOND for rank, at in job.at.items()}
+    for rank, at in job.at.items():
+        job.account.join(rank, at)
+    for _ in range(3):
+        job.step({2: 0.5})
+    assert ledger.totals(before.at) == before  # whoever records the events feeds them
+    ledger.feed(events)
+    totals = job.account.totals()
+    assert totals.run.elapsed == before.run.elapsed + 30 * SECOND + round(3 * 1.5 * SECOND)
+    assert totals.run.categories[Category.INFRASTRUCTURE_RECOVERY] == 30 * SECOND
+    assert totals.attempts == 2 and totals.kept == 8
 
 
 def test_a_rank_with_a_slow_loader_lowers_the_goodput_of_the_job_and_is_named() -> None:
