@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.cost_bins import CostBins
 from otel_goodput._accounting.events import NOT_KNOWN, Event
 from otel_goodput._accounting.job_events import JobEvents
 from otel_goodput._accounting.ledger import Ledger
@@ -46,17 +47,19 @@ class Cause(NamedTuple):
 
 
 class Costs:
-    """The time for which the job waited for single ranks, ns, and the latest time that it did: from, to."""
+    """The time for which the job waited for single ranks, ns, in bins over time, and the latest time: from, to."""
 
     def __init__(self) -> None:
         self.whole: dict[Cause, int] = {}
         self.latest: dict[Cause, tuple[int, int]] = {}
+        self.over_time = CostBins[Cause]()
 
     def add(self, stretch: Stretch) -> None:
         """Add time in which the job waits for a rank; not before what was added last."""
         cause = Cause(stretch.rank, stretch.category, stretch.name)
         begin, end = stretch.begin, stretch.end
         self.whole[cause] = self.whole.get(cause, 0) + end - begin
+        self.over_time.add(cause, begin, end)
         before = self.latest.get(cause)
         self.latest[cause] = (before[0] if before is not None and begin - before[1] <= AGAIN else begin, end)
 
