@@ -17,6 +17,7 @@ from otel_goodput._accounting.cost_bins import CostBins
 from otel_goodput._accounting.events import NOT_KNOWN, Event
 from otel_goodput._accounting.job_events import JobEvents
 from otel_goodput._accounting.ledger import Ledger
+from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.ranks import JobStep, Piece, RankMerger, RankStep, Stretch
 from otel_goodput._accounting.rules import NS, SAVE
 from otel_goodput._accounting.totals import Totals
@@ -131,11 +132,19 @@ class JobAccount:
     def totals(self, at: int | None = None) -> Totals:
         """Return the totals of the job at `at` (ns; by default at the horizon, beyond which nothing is known)."""
         moment = self.horizon if at is None else min(at, self.horizon)
+        return self._ledger_at(moment).totals(moment)
+
+    def overview(self, at: int | None = None) -> Overview:
+        """Return the whole job in bounded space; its bins add up to ``Totals.run``. For `at` see :meth:`totals`."""
+        moment = self.horizon if at is None else min(at, self.horizon)
+        return self._ledger_at(moment).overview(moment)
+
+    def _ledger_at(self, moment: int) -> Ledger:
         ledger = self.ledger.clone()
         noted = [event for event in self._leaders if event.time <= moment]
         undecided = copy(self._events).events(self._merger.undecided(moment))
         ledger.feed(merge(undecided, noted, key=attrgetter("time")))
-        return ledger.totals(moment)
+        return ledger
 
     def waits(self, at: int) -> Mapping[Cause, int]:
         """Return for which rank the job waits at `at` (ns), if it does, and since when."""

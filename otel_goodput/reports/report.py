@@ -39,10 +39,11 @@ class Correction(NamedTuple):
 
 
 class RankWaits(NamedTuple):
-    """For which of its ranks a job waited, and how long."""
+    """For which of its ranks a job waited, and how long; and the job over time."""
 
     ranks: int
     costs: Costs
+    overview: Overview | None = None  # None if it is not known
 
     def to_json(self) -> RanksFields:
         """Return the field ``ranks`` of a report."""

@@ -161,7 +161,7 @@ class RecordedRun:
             notes=(*leader.notes, *(() if note is None else (note,))),
             damage=tuple(one for one in damages.listed if not one.harmless),
             corrections={},
-            ranks=RankWaits(len(self.folder.processes()), account.costs),
+            ranks=RankWaits(len(self.folder.processes()), account.costs, account.overview()),
             page=None,
         )
 

@@ -82,6 +82,7 @@ def test_one_ledger_accounts_the_job_and_its_categories_add_up_at_any_time(resta
                 assert totals.elapsed == account.horizon - begin
                 assert sum(totals.categories.values()) + sum(totals.custom.values()) == totals.elapsed
         totals = account.totals(job.end * MS).run
+        assert sum(sum(held.values()) for held in account.overview(job.end * MS).bins) == totals.elapsed
         expected: Counter[str] = Counter()
         for (number, category, *_), spent in every_millisecond(job).items():
             expected["step" if number != NO_STEP else NAMES[category]] += spent * MS
