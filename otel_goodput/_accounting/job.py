@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from heapq import merge
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -132,19 +132,31 @@ class JobAccount:
     def totals(self, at: int | None = None) -> Totals:
         """Return the totals of the job at `at` (ns; by default at the horizon, beyond which nothing is known)."""
         moment = self.horizon if at is None else min(at, self.horizon)
-        return self._ledger_at(moment).totals(moment)
+        return self.ledger_at(moment).totals(moment)
 
     def overview(self, at: int | None = None) -> Overview:
         """Return the whole job in bounded space; its bins add up to ``Totals.run``. For `at` see :meth:`totals`."""
         moment = self.horizon if at is None else min(at, self.horizon)
-        return self._ledger_at(moment).overview(moment)
+        return self.ledger_at(moment).overview(moment)
 
-    def _ledger_at(self, moment: int) -> Ledger:
+    def ledger_at(self, moment: int) -> Ledger:
+        """Return the account up to `moment` (ns, not beyond the horizon), with what may still change."""
         ledger = self.ledger.clone()
-        noted = [event for event in self._leaders if event.time <= moment]
-        undecided = copy(self._events).events(self._merger.undecided(moment))
-        ledger.feed(merge(undecided, noted, key=attrgetter("time")))
+        ledger.feed(self.undecided(moment))
         return ledger
+
+    def undecided(self, at: int) -> Iterable[Event]:
+        """Return the events of the job up to `at` (ns) that the ledger does not have, because they may change."""
+        noted = [event for event in self._leaders if event.time <= at]
+        events = copy(self._events).events(self._merger.undecided(at))
+        return merge(events, noted, key=attrgetter("time"))
+
+    def costs_at(self, at: int) -> Costs:
+        """Return the costs up to `at` (ns), with those of a wait that goes on."""
+        costs = deepcopy(self.costs)
+        for stretch in _waits(self._merger.undecided(min(at, self.horizon))):
+            costs.add(stretch)
+        return costs
 
     def waits(self, at: int) -> Mapping[Cause, int]:
         """Return for which rank the job waits at `at` (ns), if it does, and since when."""

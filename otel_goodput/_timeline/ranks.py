@@ -5,18 +5,21 @@ Each journal is read as a whole, one after the other; what is held are the steps
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from otel_goodput._accounting.events import FAILED, NOT_KNOWN, Event
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event
 from otel_goodput._accounting.job import JobAccount, holds_for_job
 from otel_goodput._accounting.overview import IN_FLIGHT, NO_STEP_DONE, SKIPPED
-from otel_goodput._accounting.ranks import DIED, Piece, RankStep
+from otel_goodput._accounting.rank_updates import Opened
+from otel_goodput._accounting.ranks import DIED, STEP_TIME, Piece, RankStep
 from otel_goodput._accounting.rules import CUSTOM, DATA_LOADING_TIME, FIXED, OTHER, RECOVERY
 from otel_goodput._accounting.tracing import Tracer
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._timeline.damage import Damages
 from otel_goodput._timeline.reader import all_events
+from otel_goodput._timeline.run_state import ENDED, FAILED, RUNNING, state_of
 
 SPREAD: Final = 5_000_000  # ns; clocks of hosts that are synchronized are no further apart
 # Iterations that are no steps: what their time is.
@@ -28,7 +31,7 @@ class RankDigest(NamedTuple):
 
     Attributes:
         begin, end: from the begin of its first job to the end of its latest one, or to its last sign of life, ns.
-        ended: the latest job ended by itself.
+        ended, failed: the latest job ended by itself; with an error.
         steps, pieces: what it did, each in order.
         noted: what it recorded that holds for the job, if it is the leader.
     """
@@ -39,6 +42,18 @@ class RankDigest(NamedTuple):
     steps: list[RankStep]
     pieces: list[Piece]
     noted: Sequence[Event] = ()
+    failed: bool = False
+
+    @property
+    def opened(self) -> Opened | None:
+        """What the rank was doing at `end`; None if its job is over, or no phase was open."""
+        step = self.steps[-1] if self.steps and self.steps[-1].end == NOT_KNOWN else None
+        number = NO_STEP if step is None else step.number
+        if self.ended:
+            return None
+        if self.pieces and self.pieces[-1].end == self.end:
+            return Opened(self.pieces[-1].category, self.pieces[-1].name, number, self.pieces[-1].begin)
+        return None if step is None else Opened(STEP_TIME, "", number, step.begin)
 
 
 def digest_of(tracer: Tracer) -> RankDigest:
@@ -65,13 +80,13 @@ def digest_of(tracer: Tracer) -> RankDigest:
     latest = max(own, default=-1)
     for ordinal, (begin, end) in sorted(own.items()):
         trace = traces[ordinal]
-        flags = FAILED if trace.failed else 0
+        flags = ev.FAILED if trace.failed else 0
         if trace.fate == IN_FLIGHT and ordinal == latest:
             end = NOT_KNOWN
         elif flags and end in deaths:
             flags |= DIED
         steps.append(RankStep(trace.number, begin, end, flags))
-    return RankDigest(tracer.begin, tracer.now, tracer.ended, steps, pieces)
+    return RankDigest(tracer.begin, tracer.now, tracer.ended, steps, pieces, (), tracer.ended and not tracer.clean)
 
 
 def _owned(tracer: Tracer) -> Iterator[tuple[int, int, int | None, int]]:
@@ -94,24 +109,54 @@ def read_digest(folder: RunDirectory, rank: int, damages: Damages | None = None)
     return None if tracer.begin is None else digest_of(tracer)._replace(noted=noted)
 
 
-def account_of_ranks(folder: RunDirectory, *, spread: int = SPREAD, damages: Damages | None = None) -> JobAccount:
+def read_digests(folder: RunDirectory, damages: Damages | None = None) -> dict[int, RankDigest]:
+    """Return the digests of the ranks that left anything about a job. For `damages` see ``all_events``."""
+    digests = {rank: read_digest(folder, rank, damages) for rank in folder.processes()}
+    return {rank: digest for rank, digest in digests.items() if digest is not None}
+
+
+def account_of_ranks(
+    folder: RunDirectory,
+    *,
+    spread: int = SPREAD,
+    damages: Damages | None = None,
+    digests: Mapping[int, RankDigest] | None = None,
+    count: int = 0,
+    record: Callable[[Sequence[Event]], None] | None = None,
+) -> JobAccount:
     """Return the account of all ranks of a run, as far as all of them have recorded.
 
     Args:
         folder: the folder of the run.
         spread: how far clocks of two ranks may be apart, ns.
         damages: is told what had to be left out of the journals; by default it is logged.
+        digests: those of the ranks, if they have been read.
+        count: how many ranks the latest attempt has; 0 if that is not known. Nobody waits for others that are left.
+        record: is given the events of the job as they are decided.
     """
-    digests = {rank: read_digest(folder, rank, damages) for rank in folder.processes()}
-    known = {rank: digest for rank, digest in digests.items() if digest is not None}
-    account = JobAccount(spread=spread)
-    for rank, digest in known.items():
+    digests = read_digests(folder, damages) if digests is None else digests
+
+    def taken(events: Iterable[Event]) -> None:
+        decided = list(events)
+        account.ledger.feed(decided)
+        if record is not None:
+            record(decided)
+
+    account = JobAccount(spread=spread, record=taken)
+    for rank, digest in digests.items():
         account.join(rank, digest.begin)
-    if known:
-        account.note(known[min(known)].noted)
-    for rank, digest in known.items():
+    if digests:
+        account.note(digests[min(digests)].noted)
+    for rank, digest in digests.items():
         account.feed(rank, digest.steps, digest.pieces, digest.end)
-    for rank, digest in known.items():
-        if digest.ended or not folder.alive(folder.attempts(rank)[-1], rank):
-            account.leave(rank, digest.end, died=not digest.ended)
+    for rank, digest in digests.items():
+        if state_of_rank(folder, rank, digest) != RUNNING:
+            account.leave(rank, digest.end, died=not digest.ended and not 0 < count <= rank)
     return account
+
+
+def state_of_rank(folder: RunDirectory, rank: int, digest: RankDigest) -> str:
+    """Return the state of a rank, as :mod:`~otel_goodput._timeline.run_state` has it."""
+    if digest.ended:
+        return FAILED if digest.failed else ENDED
+    return state_of(folder.writing(folder.attempts(rank)[-1], rank), digest.end)
