@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush, heapreplace
 from itertools import pairwise, takewhile
 from typing import Final, NamedTuple
 
@@ -24,6 +25,7 @@ STEP_TIME: Final = -1  # in place of a category number
 DIED: Final = 1 << 16  # its process died
 OPEN: Final = 1 << 17  # it is not over
 WAITING: Final = 4096  # steps of one rank that may wait for another rank's; beyond that, the job does not wait for it
+_NEVER: Final = 1 << 62  # ns
 TOGETHER: Final = 100  # the ranks step together if at most one in so many of their common steps says otherwise
 
 
@@ -93,10 +95,16 @@ class _Rank:
     latest: int = NO_STEP  # number of the step before the first of `steps`
     died: bool = False  # its process did not end by itself
     taken: bool = False  # it took part in the job's latest step
+    aside: bool = False  # the job goes on without it
 
     @property
     def went_back(self) -> bool:
         return self.steps[0].number <= self.latest
+
+    @property
+    def begun(self) -> int:
+        """When its latest step began, ns."""
+        return self.steps[-1].begin if self.steps else NOT_KNOWN
 
     def pieces_until(self, until: int) -> Iterator[Piece]:
         """Yield the pieces that begin before `until` (ns); the last is its absence, if its process died."""
@@ -125,6 +133,11 @@ class RankMerger:
         self.reached = self._before = reached
         self.common = self.apart = 0
         self._ranks: dict[int, _Rank] = {}
+        self._absent: dict[int, _Rank] = {}  # those that may have been away since `reached`
+        self._behind: list[tuple[int, int]] = []  # a heap: up to when each rank was known, at least, and the rank
+        self._soonest = _NEVER  # no step whose end decides the next one ended before
+        self._open = NOBODY  # rank whose open step has to end first
+        self._broken = NO_STEP  # number of the latest step, if a death ended it
         self._number = NO_STEP  # of the job's latest step that was completed
         self._decided: list[Stretch | JobStep] = []
 
@@ -139,36 +152,74 @@ class RankMerger:
         if one.joined == NOT_KNOWN:
             one.joined = one.known = begin
             if NOT_KNOWN < self.reached < begin and self.reached == self._before:  # it was there before, maybe
-                one.pieces.append(Piece(self.reached, begin, RECOVERY))
-        elif one.left != NOT_KNOWN and begin > one.left:
-            one.pieces.append(Piece(one.left, begin, RECOVERY))
+                self._was_away(rank, one, self.reached, begin)
+        elif one.left != NOT_KNOWN and begin > one.left and not one.aside:
+            self._was_away(rank, one, one.left, begin)
         one.known = max(one.known, begin)
-        one.left, one.died = NOT_KNOWN, False
+        self._come(rank, one)
+
+    def _was_away(self, rank: int, one: _Rank, begin: int, end: int) -> None:
+        one.pieces.append(Piece(begin, end, RECOVERY))
+        self._absent[rank] = one
+
+    def _come(self, rank: int, one: _Rank) -> None:
+        one.left, one.died, one.aside = NOT_KNOWN, False, False
+        heappush(self._behind, (one.known, rank))
 
     def leave(self, rank: int, end: int, *, died: bool) -> None:
         """Note that the job of `rank` ended at `end` (ns), or that its process `died`, and gave its last sign then."""
         one = self._ranks[rank]
-        one.left, one.died = max(end, one.known), died
-        end = one.left
-        one.known = end
+        one.left, one.died, one.aside = max(end, one.known), died, False
+        one.known = end = one.left
+        if died:
+            self._absent[rank] = one
         if one.steps and one.steps[-1].end == NOT_KNOWN:
             one.steps[-1] = one.steps[-1]._replace(end=end, flags=FAILED | (DIED if died else 0))
+            step = one.steps[0]
+            if died and len(one.steps) == 1 and step.number == self._broken and step.begin <= self.reached:
+                one.drop()  # of the job, the step is over
+                return
+            self._soonest = min(self._soonest, one.steps[0].end)
+        self._open = NOBODY
         self._decide()
+
+    def set_aside(self, rank: int) -> None:
+        """Have the job go on without `rank`, of which nothing is known any longer, until more of it is reported."""
+        one = self._ranks[rank]
+        if one.left == NOT_KNOWN:
+            one.left, one.aside, one.taken = one.known, True, False
+            if one.steps and one.steps[-1].end == NOT_KNOWN:
+                one.steps.pop()
+            self._open = NOBODY
+            self._decide()
 
     def feed(self, rank: int, steps: Iterable[RankStep], pieces: Iterable[Piece], known: int) -> None:
         """Take what `rank` did up to `known` (ns), in order. A step that was open the last time comes again, first."""
         one = self._ranks[rank]
+        if one.aside:
+            self._come(rank, one)
+            steps = [step for step in steps if step.number > self._number and not NOT_KNOWN < step.end <= self.reached]
+        own = one.steps
         for step in steps:
-            if one.steps and one.steps[-1].end == NOT_KNOWN:
-                one.steps.pop()
-            one.steps.append(step)
+            if own:
+                if own[-1].end == NOT_KNOWN:
+                    own.pop()
+                elif step.begin < own[-1].begin:
+                    continue  # that was reported before
+            own.append(step)
+        if own and NOT_KNOWN < own[0].end < self._soonest:
+            self._soonest = own[0].end
         for piece in pieces:
             before = one.pieces[-1] if one.pieces else None
             if before is not None and (before.end, *before[2:]) == (piece.begin, *piece[2:]):
                 piece = one.pieces.pop()._replace(end=piece.end)  # it went on
             one.pieces.append(piece)
+            if piece.category == RECOVERY:
+                self._absent[rank] = one
         one.known = max(one.known, known)
-        self._decide()
+        if self._open in (NOBODY, rank) or len(own) > WAITING:
+            self._open = NOBODY
+            self._decide()
 
     def take(self) -> list[Stretch | JobStep]:
         """Return what has been decided since the last call, in order and without gaps."""
@@ -178,9 +229,24 @@ class RankMerger:
     @property
     def horizon(self) -> int:
         """The latest moment up to which it is known what all ranks did that are there, ns."""
-        there = [one.known for one in self._ranks.values() if one.left == NOT_KNOWN]
-        known = min(there) if there else max((one.known for one in self._ranks.values()), default=NOT_KNOWN)
+        known = self._slowest()
+        if known == _NEVER:
+            known = max((one.known for one in self._ranks.values()), default=NOT_KNOWN)
         return max(known, self.reached)
+
+    def _slowest(self) -> int:
+        """Return up to when the rank is known, of those that are there, of which least is known, ns."""
+        behind = self._behind
+        while behind:
+            known, rank = behind[0]
+            one = self._ranks[rank]
+            if one.left != NOT_KNOWN:
+                heappop(behind)
+            elif one.known > known:
+                heapreplace(behind, (one.known, rank))
+            else:
+                return known
+        return _NEVER
 
     def undecided(self, at: int) -> Sequence[Stretch | JobStep]:
         """Return what the job does from `reached` up to `at` (ns, no later than the horizon), as far as known then.
@@ -225,59 +291,69 @@ class RankMerger:
     # --- steps --------------------------------------------------------------------------------------------------------
 
     def _decide(self) -> None:
-        while self._decide_step():
+        while self._open == NOBODY and self._soonest <= self._slowest() and self._decide_step():
             pass
 
     def _decide_step(self) -> bool:
         """Decide what the job did up to the end of its next step; return False if that is not known yet."""
-        ranks = self._ranks.values()
-        for one in ranks:
-            while one.steps and one.steps[0].end != NOT_KNOWN and self._is_late(one):
-                one.drop()
+        first: RankStep | None = None
+        for one in self._ranks.values():
+            steps = one.steps
+            while steps and steps[0].end != NOT_KNOWN and NO_STEP < one.latest < steps[0].number <= self._number:
+                one.drop()  # it had not begun this step when the others had ended it
                 self.apart += 1
-        ended = [one.steps[0] for one in ranks if one.steps and one.steps[0].end != NOT_KNOWN]
-        if not ended:
+            if steps and steps[0].end != NOT_KNOWN and (first is None or steps[0].end < first.end):
+                first = steps[0]
+        if first is None:
+            self._soonest = _NEVER
             return False
-        first = min(ended, key=lambda step: step.end)
-        if any(one.known < first.end and one.left == NOT_KNOWN for one in ranks):
+        self._soonest, number, latest = first.end, first.number, first.end + self.spread
+        if self._soonest > self._slowest():
             return False
-        members = {
-            rank: one.steps[0]
-            for rank, one in self._ranks.items()
-            if one.steps and one.steps[0].number == first.number and one.steps[0].begin <= first.end + self.spread
-        }
-        died = any(step.flags & DIED for step in members.values())
-        if not died and any(step.end == NOT_KNOWN for step in members.values()):
+        members, open_on, died = dict[int, RankStep](), NOBODY, False
+        for rank, one in self._ranks.items():
+            if one.steps and one.steps[0].number == number and one.steps[0].begin <= latest:
+                step = members[rank] = one.steps[0]
+                if step.end == NOT_KNOWN:
+                    open_on = rank
+                elif step.flags & DIED:
+                    died = True
+        if open_on != NOBODY and not died:
             if max(len(self._ranks[rank].steps) for rank in members) <= WAITING:
+                self._open = open_on
                 return False
             members = {rank: step for rank, step in members.items() if step.end != NOT_KNOWN}
             self.apart += 1
         if self.reached == NOT_KNOWN:
-            self.reached = min(one.joined for one in ranks)
-        if self._goes_on(first.number, members):
-            self._conclude(first.number, members)
+            self.reached = min(one.joined for one in self._ranks.values())
+        if self._goes_on(number, members):
+            self._conclude(number, members)
         self._take_part(members)
         return True
-
-    def _is_late(self, one: _Rank) -> bool:
-        """Whether a rank had not begun its first step here when the others had ended it."""
-        return NO_STEP < one.latest < one.steps[0].number <= self._number
 
     def _goes_on(self, number: int, members: dict[int, RankStep]) -> bool:
         """Whether step `number` is the job's next one: it is above the latest, or most of the ranks went back to it."""
         died = {rank: step for rank, step in members.items() if step.flags & DIED}
         if all(step.flags & FAILED and self._hung(rank, step) for rank, step in (died or members).items()):
             return False
+        if number > self._number:
+            return True
         before = sum(one.taken for one in self._ranks.values())
-        return number > self._number or 2 * sum(self._ranks[rank].went_back for rank in members) >= max(1, before)
+        return 2 * sum(self._ranks[rank].went_back for rank in members) >= max(1, before)
 
     def _hung(self, rank: int, step: RankStep) -> bool:
         """Whether another rank was away when `step` ended, so that it could not be completed."""
         return any(
-            piece.category == RECOVERY and (piece.begin, other) < (step.end, rank) and step.end <= piece.end
-            for other, one in self._ranks.items()
-            for piece in one.pieces_until(step.end + 1)
+            (piece.begin, other) < (step.end, rank) and step.end <= piece.end
+            for other, piece in self._absences(step.end + 1)
         )
+
+    def _absences(self, until: int) -> Iterator[tuple[int, Piece]]:
+        """Yield when ranks were away, from before `until` (ns) on, with the rank."""
+        for rank, one in self._absent.items():
+            for piece in one.pieces_until(until):
+                if piece.category == RECOVERY:
+                    yield rank, piece
 
     def _conclude(self, number: int, members: dict[int, RankStep]) -> None:
         """Write down the time up to the end of step `number`, which is that of `members`."""
@@ -287,17 +363,20 @@ class RankMerger:
         if deaths:
             end, flags = max(begin, min(deaths)), FAILED
         else:
-            end, flags = max(begin, *(step.end for step in members.values())), 0
+            end, flags = begin, 0
             for step in members.values():
+                end = max(end, step.end)
                 flags |= step.flags
             self._number = number
         early = self.reached - self.spread
         self.common += len(members) > 1
-        self.apart += any(
-            step.begin < early and not self._ranks[rank].taken and self._ranks[rank].latest != NO_STEP
-            for rank, step in members.items()
-        )
-        others = [moment for moment, rank in begins if rank != last]
+        if begins[0][0] < early:
+            ranks = self._ranks
+            self.apart += any(
+                step.begin < early and not ranks[rank].taken and ranks[rank].latest != NO_STEP
+                for rank, step in members.items()
+            )
+        others = [moment for moment, rank in begins[:-1]]
         ready = others[(len(others) - 1) // 2] if others else begin
         self._decided += self._between(last, begin, ready, self.reached)
         self._decided.append(JobStep(number, begin, end, flags, self._within(members, begin, end)))
@@ -306,6 +385,7 @@ class RankMerger:
     def _take_part(self, members: dict[int, RankStep]) -> None:
         """Go on behind a step of `members`; those that do not know yet that another one died are still in it."""
         interrupted = any(step.flags & DIED for step in members.values())
+        self._broken = next(iter(members.values())).number if interrupted else NO_STEP
         for one in self._ranks.values():
             one.taken = one.taken and interrupted
             while one.pieces and one.pieces[0].end <= self.reached:
@@ -315,6 +395,9 @@ class RankMerger:
             one.taken = True
             if not interrupted or step.flags & FAILED:
                 one.drop()
+        for rank, one in list(self._absent.items()):
+            if not one.died and all(piece.category != RECOVERY for piece in one.pieces):
+                del self._absent[rank]
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -324,27 +407,18 @@ class RankMerger:
         Most of the others could work from `since` on. Whoever is away has the job wait for it first.
         """
         ranks = self._ranks
-        away = [
-            (one, piece)
-            for one, each in ranks.items()
-            for piece in each.pieces_until(until)
-            if piece.category == RECOVERY and piece.end > reached
-        ]
-        edges = {reached, until, min(max(since, reached), until)}
-        edges |= {min(max(edge, reached), until) for _, piece in away for edge in piece[:2]}
+        away = [(other, piece) for other, piece in self._absences(until) if piece.end > reached]
         own = list(_covering(ranks[rank].pieces_until(until), reached, until))
-        edges |= {piece.begin for piece in own}
+        edges = {reached, until, min(max(since, reached), until), *(piece.begin for piece in own)}
         stretches: list[Stretch] = []
         pieces = iter(own)
         piece = next(pieces, None)
-        for begin, end in pairwise(sorted(edges)):
+        for begin, end, count, gone in _longest(away, edges):
             while piece is not None and piece.end <= begin:
                 piece = next(pieces, None)
-            gone = [(who, one) for who, one in away if one.begin <= begin and one.end >= end]
-            if gone:
-                waits = len(ranks) > 1 and 2 * len(gone) <= len(ranks)
-                longest, _ = max(gone, key=lambda one: (one[1].end, -one[0]))
-                stretches.append(Stretch(begin, end, RECOVERY, "", longest, waits))
+            if gone is not None:
+                waits = len(ranks) > 1 and 2 * count <= len(ranks)
+                stretches.append(Stretch(begin, end, RECOVERY, "", gone[0], waits))
             elif piece is not None:
                 stretches.append(Stretch(begin, end, piece.category, piece.name, rank, begin >= since))
         return stretches
@@ -354,24 +428,53 @@ class RankMerger:
 
         It is the step's, but for what ranks do besides in theirs: then it is of the one that takes longest.
         """
-        ends = {rank: end if step.end == NOT_KNOWN else min(step.end, end) for rank, step in members.items()}
-        nested = [
-            (rank, piece._replace(end=min(piece.end, until)))
-            for rank, until in ends.items()
-            for piece in self._ranks[rank].pieces_until(until)
-            if piece.end > begin
-        ]
-        edges = {begin, end, *(min(max(edge, begin), end) for _, piece in nested for edge in piece[:2])}
+        nested: list[tuple[int, Piece]] = []
+        for rank, step in members.items():
+            until = end if step.end == NOT_KNOWN else min(step.end, end)
+            one = self._ranks[rank]
+            if one.died or (one.pieces and one.pieces[0].begin < until):
+                nested += [
+                    (rank, piece._replace(end=min(piece.end, until)))
+                    for piece in one.pieces_until(until)
+                    if piece.end > begin
+                ]
         stretches: list[Stretch] = []
-        for since, until in pairwise(sorted(edges)):
-            inside = [(rank, piece) for rank, piece in nested if piece.begin <= since and piece.end >= until]
-            if inside:
-                rank, piece = max(inside, key=lambda one: (one[1].end, -one[0]))
-                waits = len(members) > 1 and 2 * len(inside) <= len(members)
+        for since, until, count, inside in _longest(nested, {begin, end}):
+            if inside is not None:
+                rank, piece = inside
+                waits = len(members) > 1 and 2 * count <= len(members)
                 stretches.append(Stretch(since, until, piece.category, piece.name, rank, waits))
             else:
                 stretches.append(Stretch(since, until, STEP_TIME, "", NOBODY, False))
         return tuple(stretches)
+
+
+def _longest(
+    pieces: Sequence[tuple[int, Piece]], edges: set[int]
+) -> Iterator[tuple[int, int, int, tuple[int, Piece] | None]]:
+    """Cut the time between the first and the last of `edges` (ns) where one of the `pieces` of ranks begins or ends.
+
+    Yields begin and end of each part, how many of the pieces cover it, and of these the one that ends last.
+    """
+    if not pieces:
+        for begin, end in pairwise(sorted(edges)):
+            yield begin, end, 0, None
+        return
+    first, last = min(edges), max(edges)
+    edges = edges | {min(max(edge, first), last) for _, piece in pieces for edge in piece[:2]}
+    coming = sorted(pieces, key=lambda one: one[1].begin, reverse=True)
+    open_: list[tuple[int, int, Piece]] = []  # heap: the one that ends last, and of several the lowest rank, is first
+    ends: list[int] = []
+    for begin, end in pairwise(sorted(edges)):
+        while coming and coming[-1][1].begin <= begin:
+            rank, piece = coming.pop()
+            heappush(open_, (-piece.end, rank, piece))
+            heappush(ends, piece.end)
+        while open_ and -open_[0][0] <= begin:
+            heappop(open_)
+        while ends and ends[0] <= begin:
+            heappop(ends)
+        yield begin, end, len(ends), (open_[0][1], open_[0][2]) if open_ else None
 
 
 def _covering(pieces: Iterable[Piece], begin: int, end: int) -> Iterator[Piece]:
