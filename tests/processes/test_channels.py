@@ -1,0 +1,198 @@
+"""How what the ranks publish comes to the leader: each message once and in order, whatever happens to the ranks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+import warm
+from waits import until
+
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._live import channels
+from otel_goodput._live.channels import KEPT, KEPT_NS, LARGEST, MOST, RankChannel
+
+TESTS = Path(__file__).parent.parent
+
+
+class Leader:
+    """What the leader has received, as numbers by rank."""
+
+    def __init__(self, channel: RankChannel) -> None:
+        self.channel = channel
+        self.numbers: dict[int, list[int]] = defaultdict(list)
+
+    def look(self) -> None:
+        for rank, messages in self.channel.receive().items():
+            for message in messages:
+                number = int(message.split(b" ")[0])
+                assert len(message) == len(b"%d " % number) + number % 500
+                self.numbers[rank].append(number)
+
+    def wait_for(self, rank: int, number: int) -> None:
+        def there() -> bool:
+            self.look()
+            return number in self.numbers[rank]
+
+        until(there, lacking=lambda: {rank: numbers[-1:] for rank, numbers in self.numbers.items()})
+
+
+def run_folder(path: Path) -> RunDirectory:
+    run = RunDirectory(path / "run")
+    run.create({})
+    return run
+
+
+def rank(folder: Path, index: int, first: int, last: int, pause: float = 0.001) -> warm.Process:
+    words = map(str, (index, 4, 0, folder, first, last, pause))
+    paths = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    return warm.Process([sys.executable, "-m", "processes.messenger", *words], env=environment)
+
+
+def noted(folder: Path, index: int) -> list[int]:
+    return [*map(int, (folder / f"own-{index}").read_text().splitlines())]
+
+
+@pytest.mark.crash
+def test_each_message_comes_once_and_in_order_through_the_folder(tmp_path: Path) -> None:
+    run = run_folder(tmp_path)
+    leader = Leader(RankChannel(run, "run", 0, 4))
+    victim, stopped = rank(tmp_path, 1, 0, 100_000), rank(tmp_path, 2, 0, 400)
+    leader.wait_for(1, 20)
+    leader.wait_for(2, 20)
+    stopped.send_signal(signal.SIGSTOP)
+    victim.kill()
+    victim.wait(30)
+    died = noted(tmp_path, 1)
+    # It comes back alone, and another rank begins late.
+    again, late = rank(tmp_path, 1, 200_000, 200_100), rank(tmp_path, 3, 0, 10, pause=0.02)
+    leader.wait_for(3, 9)
+    leader.wait_for(1, 200_099)
+    stopped.send_signal(signal.SIGCONT)
+    leader.wait_for(2, 399)
+    assert [process.wait(30) for process in (again, late, stopped)] == [0, 0, 0]
+    leader.look()
+    assert leader.numbers[2] == [*range(400)] and leader.numbers[3] == [*range(10)]
+    before = leader.numbers[1][:-100]
+    assert before in (died, [*died, len(died)])  # killed between the two
+    assert leader.numbers[1][-100:] == [*range(200_000, 200_100)]
+    assert not leader.channel.lost
+    # A leader that is new to all this gets what remains, of the process before, too.
+    after = Leader(RankChannel(run, "run", 0, 4))
+    after.look()
+    assert after.numbers == leader.numbers
+
+
+def test_the_file_stays_small_and_keeps_what_an_absent_leader_needs(tmp_path: Path) -> None:
+    run = run_folder(tmp_path)
+    writer = RankChannel(run, "run", 1, 2)
+    path = run.file("updates", 1)
+    attentive, absent = RankChannel(run, "run", 0, 2), RankChannel(run, "run", 0, 2)
+    generations, received, largest = set(), [], 0
+    for number in range(5000):
+        writer.publish(b"%d " % number + bytes(1000))
+        if number == 0:
+            absent.receive()
+        if number % 50 == 49:
+            received += attentive.receive()[1]
+            generations.add(path.stat().st_ino)
+            largest = max(largest, path.stat().st_size)
+    assert [int(message.split()[0]) for message in received] == [*range(5000)] and not attentive.lost
+    assert len(generations) > 2 and KEPT < largest <= LARGEST
+    rest = [int(message.split()[0]) for message in absent.receive()[1]]
+    assert rest == [*range(rest[0], 5000)] and len(rest) >= 500
+    assert absent.lost == {1: rest[0] - 1}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_what_is_old_is_dropped_and_a_quiet_rank_keeps_a_small_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_folder(tmp_path)
+    writer = RankChannel(run, "run", 1, 2)
+    now = time.time_ns()
+    for number in range(1000):
+        monkeypatch.setattr(channels.time, "time_ns", lambda number=number: now + number * KEPT_NS // 100)
+        writer.publish(b"%d " % number + bytes(1000))
+        assert run.file("updates", 1).stat().st_size < 300_000
+    rest = [int(message.split()[0]) for message in RankChannel(run, "run", 0, 2).receive()[1]]
+    assert rest == [*range(899, 1000)]
+
+
+def test_a_torn_message_is_waited_for_and_a_process_that_follows_ends_it(tmp_path: Path) -> None:
+    run = run_folder(tmp_path)
+    reader, writer = RankChannel(run, "run", 0, 2), RankChannel(run, "run", 1, 2)
+    path = run.file("updates", 1)
+    writer.publish(b"first")
+    whole = path.read_bytes()
+    writer.publish(b"second")
+    both = path.read_bytes()
+    path.write_bytes(both[:-3])
+    assert reader.receive() == {1: [b"first"]} and reader.receive() == {}
+    path.write_bytes(both)
+    assert reader.receive() == {1: [b"second"]} and reader.receive() == {}
+    path.write_bytes(both[:-3])
+    RankChannel(run, "run", 1, 2).publish(b"third")
+    assert reader.receive() == {1: [b"third"]}
+    for damaged in (b"", whole[:10], whole[:-1] + b"x", bytes(100), os.urandom(5000)):
+        path.write_bytes(damaged)
+        assert reader.receive() == {} == RankChannel(run, "run", 0, 2).receive()
+
+
+def test_a_message_has_a_largest_size(tmp_path: Path) -> None:
+    run = run_folder(tmp_path)
+    writer, reader = RankChannel(run, "run", 1, 2), RankChannel(run, "run", 0, 2)
+    with pytest.raises(ValueError, match="at most 65536"):
+        writer.publish(bytes(MOST + 1))
+    for _ in range(40):
+        writer.publish(bytes(MOST))
+        assert reader.receive() == {1: [bytes(MOST)]}
+
+
+def test_what_others_put_there_is_not_followed(tmp_path: Path) -> None:
+    run = run_folder(tmp_path)
+    reader = RankChannel(run, "run", 0, 5)
+    os.mkfifo(run.file("updates", 1))
+    run.file("updates", 2).mkdir()
+    RankChannel(RunDirectory(run_folder(tmp_path / "other").path), "run", 3, 5).publish(b"elsewhere")
+    run.file("updates", 3).symlink_to(tmp_path / "other" / "run" / "journal" / "p0003.updates")
+    RankChannel(run, "run", 4, 5).publish(b"here")
+    assert reader.receive() == {4: [b"here"]}
+
+
+def test_a_folder_that_fails_is_reported_once_and_catches_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(channels.time, "monotonic", lambda: now)
+    run = run_folder(tmp_path)
+    writer, reader = RankChannel(run, "run", 1, 2), RankChannel(run, "run", 0, 2)
+    writer.publish(b"0")
+    path = run.file("updates", 1)
+    aside = run.journal.rename(tmp_path / "aside")
+    for number in (1, 2):
+        writer.publish(b"%d" % number)
+        assert reader.receive() == {} and writer.name == ""
+    aside.rename(run.journal)
+    writer.publish(b"3")
+    assert reader.receive() == {1: [b"0"]}  # it is not tried again at once
+    now += channels.RETRY_S
+    writer.publish(b"4")
+    assert writer.name == "folder" and reader.receive() == {1: [b"1", b"2", b"3", b"4"]}
+    path.unlink()  # somebody tidies up
+    writer.publish(b"5")
+    assert reader.receive() == {1: [b"5"]}
+    assert len([text for text in caplog.messages if "not exchanged through the run's folder" in text]) == 1
+
+
+def test_without_a_folder_nothing_comes_and_nothing_is_raised() -> None:
+    channel = RankChannel(None, "run", 0, 2)
+    channel.publish(b"x")
+    assert channel.receive() == {} and channel.name == ""
