@@ -139,6 +139,20 @@ class JobAccount:
         moment = self.horizon if at is None else min(at, self.horizon)
         return self.ledger_at(moment).overview(moment)
 
+    def conclude(self, *, failed: bool) -> None:
+        """Note that the job is over on all ranks, as far as they are known: what is undecided counts.
+
+        It `failed` on the leader. A rank that joins later begins another attempt.
+        """
+        end, merger = self.horizon, self._merger
+        self.costs = self.costs_at(end)
+        noted = [event for event in self._leaders if event.time <= end]
+        self._record(merge(self._events.events(merger.undecided(end)), noted, key=attrgetter("time")))
+        self._record(self._events.end(end, failed=failed))
+        self._leaders.clear()
+        self._merger = RankMerger(merger.spread, end)
+        self._merger.common, self._merger.apart = merger.common, merger.apart
+
     def ledger_at(self, moment: int) -> Ledger:
         """Return the account up to `moment` (ns, not beyond the horizon), with what may still change."""
         ledger = self.ledger.clone()

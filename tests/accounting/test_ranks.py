@@ -146,6 +146,20 @@ def test_an_account_that_is_continued_has_the_time_in_which_the_job_was_away() -
     assert totals.attempts == 2 and totals.kept == 8
 
 
+def test_a_job_that_is_over_on_all_ranks_has_ended() -> None:
+    job = Ranks(4)
+    for _ in range(3):
+        job.step()
+    for rank, at in job.at.items():
+        job.account.feed(rank, (), [Piece(at, at + SECOND, CATEGORY_INDEX[Category.CHECKPOINT_SAVE])], at + SECOND)
+        job.account.leave(rank, at + SECOND, died=False)
+    open_one = job.account.totals()
+    job.account.conclude(failed=False)
+    totals = job.account.totals()
+    assert not open_one.ended and totals.ended and totals.finished
+    assert totals.run == open_one.run and totals.run.categories[Category.CHECKPOINT_SAVE] == SECOND
+
+
 def test_a_rank_with_a_slow_loader_lowers_the_goodput_of_the_job_and_is_named() -> None:
     even, slow = Ranks(8), Ranks(8)
     for _ in range(100):
