@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event
 from otel_goodput._accounting.ledger import Ledger
 from otel_goodput._accounting.overview import Overview
+from otel_goodput._accounting.rank_clocks import RankClocks
 from otel_goodput._accounting.rank_group import AGAIN as AGAIN
 from otel_goodput._accounting.rank_group import Cause as Cause
 from otel_goodput._accounting.rank_group import Costs as Costs
@@ -88,6 +89,7 @@ class JobAccount:
         self._roles = {"": RoleAccount(spans, spread, ledger, record)}
         self._role_of: dict[int, str] = {}
         self._devices: dict[int, int] = {}
+        self._clocks = RankClocks()
         self._signs: dict[int, Sign] = {}
         self._latest = self._looked = NOT_KNOWN  # sign of life of any rank, ns
         self._began = NOT_KNOWN  # the first of all, ns
@@ -99,6 +101,15 @@ class JobAccount:
         self._role_of.setdefault(rank, role)
         self._devices[rank] = max(1, devices)
 
+    def offset(self, rank: int, ahead: int, bound: int) -> None:
+        """Note that the clock of `rank` is `ahead` of the others' by so many ns, give or take `bound`.
+
+        The times of its updates are corrected from then on.
+        """
+        self._clocks.set(rank, ahead, bound)
+        for role in self._roles.values():
+            role.group.merger.spread = max(self._spread, self._clocks.spread)
+
     def expect(self, ranks: Iterable[int]) -> None:
         """Decide nothing before all these `ranks` have joined, or were silent for ``SILENT`` after the first update."""
         for rank in ranks:
@@ -106,6 +117,7 @@ class JobAccount:
 
     def update(self, rank: int, update: RankUpdate) -> None:
         """Take an update of `rank`. One that comes again, or of a process before the latest one, changes nothing."""
+        update = self._clocks.corrected(rank, update)
         before, joined = self._signs.get(rank), update.joined
         if joined == NOT_KNOWN:
             return
@@ -155,6 +167,7 @@ class JobAccount:
 
     def feed(self, rank: int, steps: Sequence[RankStep], pieces: Sequence[Piece], known: int) -> None:
         """Take what `rank` did up to `known` (ns), in order. A step that was open the last time comes again, first."""
+        self._clocks.compare(rank, steps)
         self._role(rank).feed(rank, steps, pieces, known)
 
     def note(self, events: Iterable[Event], rank: int = 0) -> None:
@@ -164,7 +177,7 @@ class JobAccount:
     def _role(self, rank: int) -> RoleAccount:
         role = self._role_of.setdefault(rank, "")
         if role not in self._roles:
-            self._roles[role] = RoleAccount(self._spans, self._spread)
+            self._roles[role] = RoleAccount(self._spans, max(self._spread, self._clocks.spread))
         return self._roles[role]
 
     # --- the account --------------------------------------------------------------------------------------------------
@@ -192,6 +205,11 @@ class JobAccount:
     def together(self) -> bool:
         """Whether all ranks step together, so that the account of the job is that of one group."""
         return len(self.roles) <= 1 and all(role.together for role in self.roles.values())
+
+    @property
+    def clocks_disagree(self) -> Mapping[int, int]:
+        """The ranks whose clocks are so far ahead of most others' (ns) that the account rests on nothing."""
+        return self._clocks.disagree
 
     @property
     def horizon(self) -> int:

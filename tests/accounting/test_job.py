@@ -240,3 +240,54 @@ def test_time_is_divided_to_the_nanosecond() -> None:
         total = sum(times.values())
         assert sum(parts.values()) == (whole if total else 0)
         assert all(abs(parts[key] * total - whole * time) < total for key, time in times.items() if total)
+
+
+# --- clocks -----------------------------------------------------------------------------------------------------------
+
+
+def with_clock(job: UpdatedJob, late: dict[int, int], seconds: int = 100) -> None:
+    """Have the ranks train together, while the clocks of some are ahead."""
+    take = job.account.update
+
+    def shifted(rank: int, update: RankUpdate) -> None:
+        by = late.get(rank, 0) + 1000 * NS
+        take(
+            rank,
+            update._replace(
+                joined=update.joined + by,
+                known=update.known + by,
+                at=update.at + by,
+                steps=[step._replace(begin=step.begin + by, end=step.end + by) for step in update.steps],
+                pieces=[piece._replace(begin=piece.begin + by, end=piece.end + by) for piece in update.pieces],
+            ),
+        )
+
+    job.account.update = shifted  # type: ignore[method-assign]
+    job.train(seconds)
+
+
+def test_a_known_offset_of_a_clock_is_taken_out() -> None:
+    for ahead in (-120 * NS, 3 * NS):
+        job, even = UpdatedJob(4), UpdatedJob(4)
+        job.account.offset(2, ahead, NS // 1000)
+        with_clock(job, {2: ahead})
+        with_clock(even, {})
+        assert job.account.together and not job.account.clocks_disagree and job.run == even.run
+        assert not job.account.costs.whole
+
+
+@pytest.mark.parametrize("ahead", [-300 * NS, 65 * NS])
+def test_clocks_that_are_minutes_apart_are_noticed(ahead: int) -> None:
+    job = UpdatedJob(4)
+    with_clock(job, {2: ahead}, 400)
+    assert job.account.clocks_disagree == {2: ahead}
+    assert not job.account.together and not job.account.costs.whole and job.account.waits() == {}
+    assert job.run.elapsed == job.account.horizon - min(1000 * NS, 1000 * NS + ahead)
+
+
+def test_a_clock_that_is_off_by_less_than_a_step_is_not_made_of_steps_that_end_late() -> None:
+    job = UpdatedJob(4)
+    with_clock(job, {2: 5_000_000})
+    assert job.account.together and not job.account.clocks_disagree
+    # Its time is not moved: the others wait for it.
+    assert job.account.costs.whole == {Cause(2, LOAD, ""): 100 * 5_000_000}
