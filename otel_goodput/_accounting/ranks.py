@@ -17,7 +17,7 @@ from itertools import pairwise, takewhile
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting.events import FAILED, NO_STEP, NOT_KNOWN
-from otel_goodput._accounting.rules import OTHER, RECOVERY
+from otel_goodput._accounting.rules import ELASTIC_CATEGORY, ELASTIC_REINIT, OTHER, OWNERS, RECOVERY
 
 NOBODY: Final = -1  # in place of a rank
 STEP_TIME: Final = -1  # in place of a category number
@@ -25,6 +25,7 @@ STEP_TIME: Final = -1  # in place of a category number
 DIED: Final = 1 << 16  # its process died
 OPEN: Final = 1 << 17  # it is not over
 WAITING: Final = 4096  # steps of one rank that may wait for another rank's; beyond that, the job does not wait for it
+_ELASTIC: Final = frozenset({*ELASTIC_CATEGORY.values(), OWNERS[ELASTIC_REINIT]})
 NEVER: Final = 1 << 62  # a moment that does not come, ns
 TOGETHER: Final = 100  # the ranks step together if at most one in so many of their common steps says otherwise
 
@@ -186,7 +187,7 @@ class RankMerger:
         if died:
             self._absent[rank] = one
         if one.steps and one.steps[-1].end == NOT_KNOWN:
-            one.steps[-1] = one.steps[-1]._replace(end=end, flags=FAILED | (DIED if died else 0))
+            one.steps[-1] = one.steps[-1]._replace(end=max(end, one.begun), flags=FAILED | (DIED if died else 0))
             step = one.steps[0]
             if died and len(one.steps) == 1 and step.number == self._broken and step.begin <= self.reached:
                 one.drop()  # of the job, the step is over
@@ -221,7 +222,7 @@ class RankMerger:
                     own.pop()
                 elif step.begin < own[-1].begin:
                     continue  # that was reported before
-            own.append(step)
+            own.append(step if not NOT_KNOWN < step.end < step.begin else step._replace(end=step.begin))
         if own and NOT_KNOWN < own[0].end < self._soonest:
             self._soonest = own[0].end
         for piece in pieces:
@@ -454,7 +455,10 @@ class RankMerger:
             one.taken = True
             if not interrupted or step.flags & FAILED:
                 one.drop()
+        begun = min(step.begin for step in members.values())
         for rank, one in list(self._absent.items()):
+            if one.died and goes_on and not interrupted and begun >= one.left:
+                one.died, one.aside = False, True  # the others began this step without it: they go on
             if not one.died and all(piece.category != RECOVERY for piece in one.pieces):
                 del self._absent[rank]
 
@@ -463,7 +467,8 @@ class RankMerger:
     def _between(self, rank: int, until: int, since: int, reached: int) -> list[Stretch]:
         """Return the time from `reached` on in which the job waits for `rank`, which begins the next step at `until`.
 
-        Most of the others could work from `since` on. Whoever is away has the job wait for it first.
+        Most of the others could work from `since` on. Whoever is away has the job wait for it first, until `rank`
+        waits for a slice: it knows.
         """
         ranks = self._ranks
         away = [(other, piece) for other, piece in self._absences(until) if piece.end > reached]
@@ -471,11 +476,12 @@ class RankMerger:
         edges = {reached, until, min(max(since, reached), until), *(piece.begin for piece in own)}
         stretches: list[Stretch] = []
         pieces = iter(own)
-        piece = next(pieces, None)
+        piece, noticed = next(pieces, None), False
         for begin, end, count, gone in _longest(away, edges):
             while piece is not None and piece.end <= begin:
                 piece = next(pieces, None)
-            if gone is not None:
+            noticed = noticed or (piece is not None and piece.category in _ELASTIC)
+            if gone is not None and not noticed:
                 waits = len(ranks) > 1 and 2 * count <= len(ranks)
                 stretches.append(Stretch(begin, end, RECOVERY, "", gone[0], waits))
             elif piece is not None:

@@ -129,7 +129,7 @@ def simulate(
             if turn == late.get(rank, 0):
                 spend(rank, INIT, 0 if slow_only else rng.randrange(30))
                 if job.groups:  # it joins no earlier than the others are there
-                    at[rank] = max(at[rank], *(end for _, end in job.groups[-1][1].values()))
+                    at[rank] = max(at[rank], *(1 + end for _, end in job.groups[-1][1].values()))
             delay = rng.randrange(80) if rank == slow and rng.random() < often else 0
             if rank == slow and rng.random() < sudden:
                 delay += rng.randrange(3000)  # it hangs

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
-from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN
+from otel_goodput._accounting.events import FAILED, NO_STEP, NOT_KNOWN
 from otel_goodput._accounting.job import ABSENT, SILENT, Cause, JobAccount
 from otel_goodput._accounting.rank_updates import Opened, RankUpdate
 from otel_goodput._accounting.ranks import STEP_TIME, Piece, RankStep
@@ -24,6 +25,7 @@ class UpdatedJob:
     def __init__(self, count: int) -> None:
         self.account = JobAccount([3600 * NS], spread=5_000_000)
         self.number, self.now, self.ranks = 0, 0, list(range(count))
+        self.joined: dict[int, int] = {}
         self.account.expect(self.ranks)
 
     def train(self, seconds: int, without: frozenset[int] = frozenset()) -> None:
@@ -62,9 +64,10 @@ class UpdatedJob:
         pieces: list[Piece],
         opened: Opened | None = None,
         *,
-        joined: int = 0,
+        joined: int | None = None,
         left: int = NOT_KNOWN,
     ) -> None:
+        joined = self.joined.setdefault(rank, 0) if joined is None else joined
         self.account.update(rank, RankUpdate(joined, self.now, self.now, left, steps, pieces, opened))
 
     @property
@@ -240,6 +243,168 @@ def test_time_is_divided_to_the_nanosecond() -> None:
         total = sum(times.values())
         assert sum(parts.values()) == (whole if total else 0)
         assert all(abs(parts[key] * total - whole * time) < total for key, time in times.items() if total)
+
+
+# --- ranks that come and go -------------------------------------------------------------------------------------------
+
+DOWN, UP = CATEGORY_INDEX[Category.ELASTIC_SLICE_DOWN], CATEGORY_INDEX[Category.ELASTIC_SCALE_UP]
+
+
+def test_a_slice_that_is_away_costs_the_time_in_which_the_others_wait_for_it() -> None:
+    """Ranks 2 and 3 die in step 2; the others notice, go on without them, and with them when they are back."""
+    account, at = JobAccount(), 0
+    for rank in range(4):
+        account.join(rank, 0)
+
+    def step(number: int, ranks: tuple[int, ...], before: int, category: int = LOAD) -> None:
+        nonlocal at
+        begin, end = at + before * NS, at + (before + 10) * NS
+        for rank in ranks:
+            account.feed(rank, [RankStep(number, begin, end)], [Piece(at, begin, category)], end)
+        at = end
+
+    step(0, (0, 1, 2, 3), 1)
+    step(1, (0, 1, 2, 3), 1)
+    for rank in range(4):  # after 1 s of loading
+        account.feed(rank, [RankStep(2, at + NS, NOT_KNOWN)], [Piece(at, at + NS, LOAD)], at + 5 * NS)
+    for rank in (2, 3):
+        account.leave(rank, at + 5 * NS, died=True)
+    for rank in (0, 1):
+        account.feed(rank, [RankStep(2, at + NS, at + 7 * NS, FAILED)], [Piece(at + 7 * NS, at + 27 * NS, DOWN)], at)
+    at += 27 * NS
+    assert account.totals(at).run.categories[Category.INFRASTRUCTURE_RECOVERY] == 0
+    for number in range(2, 6):
+        step(number, (0, 1), 1)
+    run = account.totals().run
+    assert run.elapsed == at == sum(run.categories.values())
+    times = {name: spent // NS for name, spent in run.categories.items() if spent}
+    assert times == {
+        Category.PRODUCTIVE: 60,
+        Category.DATA_LOADING: 7,
+        Category.WASTED_PROGRESS: 4,
+        Category.INFRASTRUCTURE_RECOVERY: 2,
+        Category.ELASTIC_SLICE_DOWN: 20,
+    }
+    for rank in (2, 3):
+        account.join(rank, at)
+    step(6, (0, 1, 2, 3), 3, UP)
+    step(7, (0, 1, 2, 3), 1)
+    run = account.totals().run
+    assert {name: spent // NS for name, spent in run.categories.items() if spent} == times | {
+        Category.PRODUCTIVE: 80,
+        Category.DATA_LOADING: 8,
+        Category.ELASTIC_SCALE_UP: 3,
+    }
+    assert account.together
+
+
+def test_ranks_that_leave_for_good_are_not_waited_for() -> None:
+    job = UpdatedJob(4)
+    job.train(20)
+    job.ranks = [0, 1, 2]
+    job.publish(3, [], [], left=job.now)
+    job.train(20)
+    assert job.account.horizon == job.now and job.account.silent == [] and 3 not in job.account.open_now().ranks
+    assert job.run.categories[Category.PRODUCTIVE] == 36 * NS
+    job.ranks.append(7)  # and another one comes
+    job.joined[7] = job.now
+    job.train(20)
+    assert job.run.elapsed == job.now and job.run.categories[Category.PRODUCTIVE] == 54 * NS
+
+
+def test_thousands_of_ranks_that_die_at_once_and_come_back_take_no_longer_each() -> None:
+    def spent(count: int) -> float:
+        account = JobAccount()
+        for rank in range(count):
+            account.join(rank, 0)
+        for rank in range(count):
+            steps = [RankStep(0, NS, 2 * NS), RankStep(1, 2 * NS + 1000, NOT_KNOWN)]
+            account.feed(rank, steps, [Piece(0, NS, LOAD)], 3 * NS + rank)
+        began = time.thread_time()
+        for rank in range(count):
+            account.leave(rank, 3 * NS + rank * 1000, died=True)
+        for rank in range(count):
+            account.join(rank, 10 * NS + rank * 1000)
+        for rank in range(count):
+            account.feed(rank, [RankStep(1, 12 * NS, 13 * NS)], [], 13 * NS)
+        took = time.thread_time() - began
+        run = account.totals().run
+        assert run.elapsed == 13 * NS and run.categories[Category.INFRASTRUCTURE_RECOVERY] >= 7 * NS
+        return took
+
+    assert spent(2000) < 2 * 8 * min(spent(250) for _ in range(3))
+
+
+def test_updates_of_many_ranks_cost_no_more_each_than_those_of_few() -> None:
+    def spent(count: int) -> float:
+        job = UpdatedJob(count)
+        job.train(10)
+        began = time.thread_time()
+        job.train(30)
+        took = time.thread_time() - began
+        assert job.account.together and job.run.elapsed == job.now
+        return took / count
+
+    assert spent(512) < 3 * min(spent(32) for _ in range(3))
+
+
+# --- what should not be -----------------------------------------------------------------------------------------------
+
+
+def test_two_processes_with_one_index_are_the_one_that_began_last() -> None:
+    job, even = UpdatedJob(2), UpdatedJob(2)
+    for one in (job, even):
+        one.train(20)
+    for number in range(10):
+        job.publish(1, [RankStep(900 + number, job.now, job.now + 5)], [Piece(0, job.now, SAVE)], joined=-5 * NS)
+    assert job.run == even.run
+
+
+def test_a_rank_that_numbers_its_steps_otherwise_or_only_evaluates_is_waited_for_by_nobody() -> None:
+    account, at = JobAccount(), 0
+    evaluation = CATEGORY_INDEX[Category.CUSTOM]
+    for rank in range(4):
+        account.join(rank, 0)
+    for number in range(300):
+        for rank in range(3):
+            step = RankStep(number, at + NS // 10, at + NS)
+            account.feed(rank, [step], [Piece(at, at + NS // 10, LOAD)], at + NS)
+        account.feed(3, [], [Piece(at, at + NS, evaluation, "eval")], at + NS)
+        at += NS
+    assert account.together and not account.costs.whole
+    assert account.totals().run.categories[Category.PRODUCTIVE] == 270 * NS
+    numbered = JobAccount()
+    for rank in range(2):
+        numbered.join(rank, 0)
+    for number in range(300):
+        for rank in range(2):
+            step = RankStep(number + 1000 * rank, number * NS, (number + 1) * NS)
+            numbered.feed(rank, [step], [], (number + 1) * NS)
+    assert not numbered.together and numbered.totals().run.categories[Category.PRODUCTIVE] == 300 * NS
+
+
+def test_reports_that_contradict_each_other_raise_nothing_and_add_up() -> None:
+    for seed in range(150):
+        rng, account = random.Random(seed), JobAccount([60 * NS])
+        for _ in range(rng.randrange(60)):
+            rank, at = rng.randrange(4), rng.randrange(100)
+            steps = [
+                RankStep(
+                    rng.randrange(6), begin, rng.choice((NOT_KNOWN, begin + rng.randrange(30))), rng.choice((0, 2))
+                )
+                for begin in sorted(rng.randrange(100) for _ in range(rng.randrange(4)))
+            ]
+            edges = sorted(rng.randrange(100) for _ in range(2 * rng.randrange(4)))
+            pieces = [Piece(a, b, rng.choice((LOAD, SAVE, DOWN))) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+            left = rng.choice((NOT_KNOWN, NOT_KNOWN, at))
+            joined = rng.choice((NOT_KNOWN, 0, 0, rng.randrange(100)))
+            account.update(rank, RankUpdate(joined, rng.randrange(at + 1), at, left, steps, pieces, None))
+            if rng.random() < 0.1:
+                account.leave(rank, rng.randrange(120), died=rng.random() < 0.5)
+            if rng.random() < 0.2:
+                account.open_now()
+                run = account.totals().run
+                assert sum(run.categories.values()) + sum(run.custom.values()) == run.elapsed
 
 
 # --- clocks -----------------------------------------------------------------------------------------------------------
