@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from otel_goodput._accounting import codec, rules
 from otel_goodput._accounting.buckets import Rolling, forgotten
@@ -20,6 +20,18 @@ from otel_goodput.semconv import CLOCK_STATES, FALLBACK_CLOCKS, REASONS, ClockSt
 
 NOBODY: Final = -1
 T = TypeVar("T", bound="AccountState")
+
+
+class NotedTurns(NamedTuple):
+    """Steps that own what is from their `begins` to their `ends` (ns); what is before and between is data loading."""
+
+    numbers: Sequence[int]
+    begins: Sequence[int]
+    ends: Sequence[int]
+
+
+# Time that passed: whose it was (a category number, an execution of a step, steps and loads), its begin and end, ns.
+Noted: TypeAlias = "tuple[int | Execution | NotedTurns, int, int]"
 
 
 class AccountState(State):
@@ -84,6 +96,7 @@ class AccountState(State):
     device: deque[DeviceSegment] = field(Each(DEVICE_SEGMENT, make=deque), make=deque, key="device_queue")
     name_index: dict[str, int]
     hosts: list[Execution]  # executions whose phase is open, the latest last
+    noted: list[Noted] | None = None  # whose time passed, in order, if somebody asks; clones note nothing
     _overview: bool
     _owner: int | Execution = NOBODY
     _timer = NEVER
@@ -155,6 +168,7 @@ class AccountState(State):
         twin = super().clone()
         steps.bins, steps.summary = held
         twin._overview = overview and self._overview
+        twin.noted = None
         twin.name_index = self.name_index.copy()
         twin._follow()
         return twin
@@ -214,6 +228,10 @@ class AccountState(State):
 
     def _spend_elsewhere(self, spent: int, owner: int | Execution, *, stalled: bool = False) -> None:
         """Add `spent` ns to everything but the owner's account; `stalled`: they are stalled time of the execution."""
+        if self.noted is not None:
+            self.noted.append((owner, self.now - spent, self.now))
+            if self._calm and (isinstance(owner, int) or owner.pieces is None):
+                return
         self.overlapped += len(self.loads) * spent
         mask = self.open_windows.mask
         execution, category = (None, owner) if isinstance(owner, int) else (owner, None)
@@ -343,13 +361,13 @@ class AccountState(State):
         """Choose the owner among the ordinary phases and the open step."""
         if self.blockers:
             self._owner = next(reversed(self.blockers.values()))
-            self._plain = self._calm
+            self._plain = self._calm and self.noted is None
         elif self.hosts:
             step = self._owner = self.hosts[-1]
-            self._plain = self._calm and step.pieces is None
+            self._plain = self._calm and step.pieces is None and self.noted is None
         else:
             self._owner = next(reversed(self.overlapping.values()), rules.OTHER)
-            self._plain = self._calm
+            self._plain = self._calm and self.noted is None
 
     def _outside_steps(self) -> int:
         """Time of no step so far without exclusions, ns."""

@@ -14,7 +14,7 @@ from typing import Final
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
-from otel_goodput._accounting.account_state import NOBODY, AccountState
+from otel_goodput._accounting.account_state import NOBODY, AccountState, Noted, NotedTurns
 from otel_goodput._accounting.buckets import Bins, Rolling
 from otel_goodput._accounting.device import NEVER, DeviceSegment, owner_of
 from otel_goodput._accounting.events import ATTEMPT, END, FAILED, LEFT, MARK, START, Event, Turns, following
@@ -55,7 +55,7 @@ class Cursor(AccountState):
                     self.blockers[key] = SIMPLE[phase]
                     if self._direct:
                         self._owner = SIMPLE[phase]
-                        self._plain = self._calm
+                        self._plain = self._calm and self.noted is None
                 return
             elif phase == PART:
                 if not flags & ev.NONBLOCKING:
@@ -169,6 +169,7 @@ class Cursor(AccountState):
         edge, unknown = self._next_edge(), self.fallback == ClockState.UNKNOWN
         outside = self._outside_steps()  # time of no step so far
         between = outside if self._between is None else self._between
+        noted = self.noted
         over: list[Execution] = []
         ends: list[int] = []
         now = self.now
@@ -183,6 +184,8 @@ class Cursor(AccountState):
                 execution = running[device[0].step]  # type: ignore[index]
                 if end > now:
                     execution.net += end - now
+                    if noted is not None:
+                        noted.append((execution, now, end))
                     now = end
                 if execution.net > slack or execution.parts or execution.spots:
                     break
@@ -201,12 +204,18 @@ class Cursor(AccountState):
                 if device[0].end <= time:
                     break
                 execution.net += time - now
+                if noted is not None:
+                    noted.append((execution, now, time))
             elif hosts and not blockers:
                 hosts[-1].net += time - now
+                if noted is not None:
+                    noted.append((hosts[-1], now, time))
             else:
                 category = next(reversed(blockers.values())) if blockers else rules.OTHER
                 totals[category] += time - now
                 outside += time - now
+                if noted is not None:
+                    noted.append((category, now, time))
             now = time
             if kind == START:
                 if phase == STEP:
@@ -282,11 +291,13 @@ class Cursor(AccountState):
         outsides[0] = NOT_KNOWN if self._between is None else between - loaded + outsides[0] - self._between
         self._between = between
         self.blockers[following(keys[2 * count - 1])] = rules.DATA_LOADING_TIME
-        self.now = ends[-1] + shift
+        since, self.now = self.now, ends[-1] + shift
         steps.previous = numbers[-2] + offset if count > 1 else steps.last_step
         steps.last_step, steps.latest = numbers[-1] + offset, keys[2 * count - 1]
         starts, overs = ([time + shift for time in times] if shift else list(times) for times in (begins, ends))
         moved = [number + offset for number in numbers] if offset else list(numbers)
+        if self.noted is not None:
+            self.noted.append((NotedTurns(moved, starts, overs), since, self.now))
         steps.push((moved, starts, nets, nets, outsides, [NOT_KNOWN] * count, list(keys[1 : 2 * count : 2])), overs)
         self.clock = self.fallback
         return nets, loads
@@ -340,6 +351,8 @@ class Cursor(AccountState):
             device.append(DeviceSegment(key, rules.OTHER, start, freed[at + 1]))
         if count < len(every):
             steps.running[every[count]].net += until - owned[count]
+        if self.noted is not None:
+            self.noted += self._noted_dispatched(waiting, numbers, owned, overs, count, until)
         outside = self._outside_steps()
         self.totals[rules.DATA_LOADING_TIME] += sum(outsides[: count + 1])
         self.blockers = {following(turns.keys[-1]): rules.DATA_LOADING_TIME}
@@ -357,6 +370,23 @@ class Cursor(AccountState):
             self.clock = ClockState.DEVICE
         self.choose()
         return True
+
+    def _noted_dispatched(
+        self, waiting: list[Execution], numbers: list[int], owned: list[int], overs: list[int], count: int, until: int
+    ) -> list[Noted]:
+        """Return whose time it was up to `until` (ns): that of the first `count` steps, and of the next one."""
+        noted: list[Noted] = []
+        first = min(len(waiting), count)
+        for one, over, begin, end in zip(waiting[:count], overs, owned, overs[1:], strict=False):
+            noted += [(rules.DATA_LOADING_TIME, over, begin), (one, begin, end)]
+        if first < count:
+            rest = slice(first, count)
+            turns = NotedTurns(numbers[rest], owned[rest], overs[first + 1 : count + 1])
+            noted.append((turns, overs[first], overs[count]))
+        if count < len(owned):
+            running = next(iter(self.steps.running.values()))
+            noted += [(rules.DATA_LOADING_TIME, overs[count], owned[count]), (running, owned[count], until)]
+        return noted
 
     def _begin_attempt(self, number: int) -> None:
         """Start a new attempt. Whatever was open ended with the last sign of life of the old process (rule R2)."""

@@ -22,6 +22,7 @@ from otel_goodput._accounting.device import NEVER, left_at, place
 from otel_goodput._accounting.events import EVENT, DeviceEnds, Event, Item, Turns, events_of, following, preceding
 from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.phase_history import EndedPhases, PhaseHistory
+from otel_goodput._accounting.rank_updates import RankNotes, RankUpdate, innermost
 from otel_goodput._accounting.resuming import Past
 from otel_goodput._accounting.rules import DATA_LOADING, MARKABLE, PART, SAVE, STEP
 from otel_goodput._accounting.totals import Totals
@@ -62,6 +63,8 @@ class Ledger(State):
     _dispatched: Turns | None = None
     _left: list[int]
     _free = 0  # the latest end on the device that was recorded, ns
+    _notes: RankNotes | None = None
+    _noted = (0, 0)  # positions in them of the older checkpoint and the newer one
     late = 0
 
     def __init__(self, spans: Sequence[int] = ()) -> None:
@@ -82,6 +85,7 @@ class Ledger(State):
         """Return an independent copy; `spans` are its rolling windows if they are other ones, ns."""
         self._disperse()
         twin = super().clone()
+        twin._notes = None
         if spans is not None:
             twin.settled.change_spans(spans)
         twin._begin_log()
@@ -92,6 +96,7 @@ class Ledger(State):
         self._logged = 0  # moments since the newer one
         self._older = (self._mark, self.settled.clone())
         self._newer = (*self._older, 0)
+        self._noted = (0, 0) if self._notes is None else (self._notes.position, self._notes.position)
 
     @property
     def opened(self) -> Sequence[Event]:
@@ -414,6 +419,9 @@ class Ledger(State):
             del self._log[:at]
             self._newer = (mark, self.settled.clone(), len(self._log))
             self._logged = 0
+            if self._notes is not None:
+                self._noted = self._noted[1], self._notes.position
+                self._notes.settle(self.settled, self._noted[0])
 
     def _rewind(self) -> None:
         """Go back to a checkpoint because some pending events are older than settled ones; settle again from there."""
@@ -428,15 +436,18 @@ class Ledger(State):
                 if event.key not in dropped or event.kind not in (ev.START, ev.END)
             ]
         if earliest >= self._newer[0]:
-            start, (_, base, at) = self._newer[0], self._newer
+            start, (_, base, at), noted = self._newer[0], self._newer, self._noted[1]
         else:
-            (start, base), at = self._older, 0
-            self._newer = (start, base, 0)
+            (start, base), at, noted = self._older, 0, self._noted[0]
+            self._newer, self._noted = (start, base, 0), (noted, noted)
         again = [*events_of(self._log[at:])]
         del self._log[at:]
         self._logged = 0
         finished = self.settled.steps.finished
         self.settled = base.clone()
+        if self._notes is not None:
+            self._notes.go_back(noted, self.settled)
+            self._note()
         self._mark = start
         self.pending[:] = sorted(dict.fromkeys((*again, *self.pending)), key=_time)
         if finished is not None:  # what completed when the events were settled the first time has been collected
@@ -453,6 +464,8 @@ class Ledger(State):
         for waiting in (self._held, self._observed, self._half_known, self._device_ends):
             waiting.clear()
         self._marking, self._free = False, 0
+        if self._notes is not None:
+            self._notes.begin_attempt()
         self.settled.apply(event)
         self._mark = 0
         self._begin_log()
@@ -477,6 +490,34 @@ class Ledger(State):
         if finished or ended:
             self.collect()
         return finished or [], ended or []
+
+    def begin_updates(self, *, whole: bool = False) -> None:
+        """Note from now on what :meth:`take_update` returns: of the latest attempt, or of the `whole` run."""
+        self._notes = RankNotes(whole=whole)
+        self._begin_log()
+        self._note()
+
+    def _note(self) -> None:
+        """Have the settled cursor note whose time passes."""
+        if self._notes is not None:
+            self.settled.noted = self._notes.rows
+            self.settled.choose()
+
+    def take_update(self, at: int, *, last: bool = False) -> RankUpdate | None:
+        """Return what the rank did since the last call, as known at `at` (ns); None before :meth:`begin_updates`.
+
+        With `last`, all is final, because nothing more will be fed.
+        """
+        if self._notes is None:
+            return None
+        self._disperse()
+        ahead = self.settled.clone(overview=False)
+        ahead.noted = self._notes.rows_for(ahead)
+        ahead.choose()
+        self._run_out(ahead)
+        ahead.reach(at)
+        opened = innermost(self.opened, self.settled.steps.offset)
+        return self._notes.take(ahead, at, self._watermark() + ahead.shift, opened, last=last)
 
     def totals(self, at: int | None = None, *, dead: bool = False) -> Totals:
         """The totals at `at` (ns since the epoch; the last event by default). Constant work.

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
+from operator import lt
+from typing import Final, NamedTuple
 
-from otel_goodput._accounting.events import NOT_KNOWN
-from otel_goodput._accounting.ranks import Piece, RankStep
+from otel_goodput._accounting.account_state import AccountState, Noted, NotedTurns
+from otel_goodput._accounting.cursor import Cursor
+from otel_goodput._accounting.events import FAILED, NO_STEP, NONBLOCKING, NOT_KNOWN, Event
+from otel_goodput._accounting.execution import Execution
+from otel_goodput._accounting.ranks import DIED, STEP_TIME, Piece, RankStep
+from otel_goodput._accounting.rules import (
+    CUSTOM,
+    CUSTOM_PHASE,
+    DATA_LOADING_TIME,
+    ELASTIC_CATEGORY,
+    FIXED,
+    OTHER,
+    OWNERS,
+    RECOVERY,
+    STEP,
+)  # fmt: skip
+
+_make: Final = tuple.__new__
+_LATEST: Final = 8  # steps, one of which may have been open when the process died
 
 
 class Opened(NamedTuple):
@@ -29,10 +48,12 @@ class RankUpdate(NamedTuple):
 
     Attributes:
         joined, left: begin and end of its latest job, ns; ``NOT_KNOWN``: none has begun; it goes on.
-        known, at: what it did before this moment is final; its last sign of life, ns (``known`` or later).
-        steps: new ones, in order. The last one may be open; it comes again, first, in the next update.
+        known, at: what it did before this moment is final, but for what its open step still becomes; its last sign of
+            life, ns (``known`` or later).
+        steps: new ones, in order. The last one may be open; it comes again, first, in the next update, unless it turned
+            out to be no step.
         pieces: time up to `known` that is no step's own, in order; one that goes on comes in parts. What is in neither
-            is ``OTHER``.
+            is ``OTHER``. Time between two jobs of one process is ``RECOVERY``, unless the end of the first was `left`.
         opened: what it is doing at `at`; None if no phase is open.
     """
 
@@ -47,7 +68,7 @@ class RankUpdate(NamedTuple):
     def followed_by(self, after: RankUpdate) -> RankUpdate:
         """Return this update and the next one as one."""
         steps = list(self.steps)
-        if steps and steps[-1].end == NOT_KNOWN and after.steps:
+        if steps and steps[-1].end == NOT_KNOWN:
             steps.pop()
         return after._replace(steps=[*steps, *after.steps], pieces=connected([*self.pieces, *after.pieces]))
 
@@ -61,3 +82,240 @@ def connected(pieces: Iterable[Piece]) -> list[Piece]:
             piece = whole.pop()._replace(end=piece.end)
         whole.append(piece)
     return whole
+
+
+def innermost(opened: Sequence[Event], offset: int = 0) -> Opened | None:
+    """Return the innermost of the `opened` phases that may own time, given by their STARTs; None if there is none.
+
+    `offset` is added to the numbers that loops give their steps.
+    """
+    mine = [event for event in opened if not event.flags & NONBLOCKING]
+    number = next((event.step + offset for event in reversed(mine) if event.phase == STEP), NO_STEP)
+    for event in reversed(mine):
+        if event.phase == STEP:
+            return Opened(STEP_TIME, "", number, event.time)
+        if event.phase == CUSTOM_PHASE:
+            return Opened(CUSTOM, event.name, number, event.time)
+        category = OWNERS.get(event.phase, ELASTIC_CATEGORY.get(event.name))
+        if category is not None:
+            return Opened(category, "", number, event.time)
+    return None
+
+
+class _Body:
+    """What an execution owns: its first moment and its last so far, ns."""
+
+    __slots__ = ("begin", "end", "execution", "running")
+
+    def __init__(self, execution: Execution, begin: int, running: Mapping[int, Execution]) -> None:
+        self.begin = self.end = begin
+        one = running.get(execution.key)
+        self.running = one is not None and one.start == execution.start
+        self.execution = execution
+
+    @property
+    def category(self) -> int:
+        """Of its time; ``STEP_TIME`` unless it was no step after all."""
+        fate = self.execution.fate
+        return fate if fate in (OTHER, DATA_LOADING_TIME) else STEP_TIME
+
+
+class RankNotes:
+    """What a rank's own partition is: what of it is final and was not taken yet, and what is noted beyond that.
+
+    The cursor of the rank's ledger adds to `rows`. What is final stays, even if a phase that was recorded late puts the
+    cursor back to before it.
+
+    Args:
+        whole: they are of all jobs of the rank; else of those from the next attempt on.
+
+    Attributes:
+        rows: whose time passed, in order, as far as that is not final.
+        since: what was before this moment is final, ns; ``NOT_KNOWN`` before the first job.
+        steps, pieces: what is final, in order.
+    """
+
+    def __init__(self, *, whole: bool = False) -> None:
+        self.rows: list[Noted] = []
+        self.steps: list[RankStep] = []
+        self.pieces: list[Piece] = []
+        self._whole = whole
+        self._away = False  # the rank's job has not begun, or its end has been taken
+        self._begin()
+
+    def begin_attempt(self) -> None:
+        """Begin with the job of the next attempt, unless the `whole` run is wanted."""
+        if not self._whole:
+            for noted in (self.rows, self.steps, self.pieces):
+                noted.clear()
+            self._begin()
+            self._away = True
+
+    def _begin(self) -> None:
+        self.since = NOT_KNOWN
+        self._removed = 0  # rows
+        self._inside = NOT_KNOWN  # pieces inside an open step have been taken up to this moment, ns
+        self._open: tuple[int, int] | None = None  # key and start of that step
+
+    @property
+    def position(self) -> int:
+        """The number of rows so far, those that were removed included."""
+        return self._removed + len(self.rows)
+
+    def rows_for(self, cursor: AccountState) -> list[Noted]:
+        """Return the rows for a `cursor` that goes on from there; it is a copy, and so are its executions."""
+        running = cursor.steps.running
+        return [
+            (running.get(owner.key, owner) if isinstance(owner, Execution) else owner, begin, end)
+            for owner, begin, end in self.rows
+        ]
+
+    def go_back(self, position: int, cursor: AccountState) -> None:
+        """Forget the rows from `position` on, where `cursor` is, which will note them again."""
+        del self.rows[max(0, position - self._removed) :]
+        self._removed = min(self._removed, position)
+        self.rows[:] = self.rows_for(cursor)
+
+    def settle(self, cursor: AccountState, position: int) -> None:
+        """Take for final what can be of the rows before `position`; the cursor will not go back to before that."""
+        count = position - self._removed
+        if count > 0:
+            limit = self.rows[count][1] if count < len(self.rows) else cursor.now
+            self._decide(cursor, self.rows, limit, broken=True)
+
+    def take(self, ahead: Cursor, at: int, limit: int, opened: Opened | None, *, last: bool = False) -> RankUpdate:
+        """Return what the rank did since the last call.
+
+        Args:
+            ahead: a copy of the cursor with rows of its own, which has gone on to `at`. Do not use it afterwards.
+            at: the last sign of life, by the clock of the process, ns.
+            limit: what the copy has noted is not final from this moment on, ns.
+            opened: the innermost phase that is open now, by the clock of the process.
+            last: all is final, because nothing more will be noted.
+        """
+        if last or not ahead.alive:
+            ahead.close()
+        joined, left, shift = ahead.steps.job_begin, NOT_KNOWN, 0 if self._whole else ahead.shift
+        if joined is None:
+            return RankUpdate(NOT_KNOWN, at, at, NOT_KNOWN, (), (), opened)
+        if not ahead.alive and (last or not ahead.steps.running):
+            left, limit, opened = ahead.now - shift, ahead.now, None
+        rows = ahead.noted or []
+        body = self._decide(ahead, rows, ahead.now if last else min(limit, ahead.now), broken=last)
+        steps, pieces, known = self.steps, self.pieces, self.since
+        self.steps, self.pieces, self._open = [], [], None
+        if body is not None and not body.execution.usual:
+            execution = body.execution
+            self._open = execution.key, execution.start
+            steps.append(RankStep(execution.number, body.begin, NOT_KNOWN))
+            if body.running:
+                self.pieces = pieces
+                self._add_inside(ahead, rows, body)
+                self.pieces, known = [], ahead.now
+        self._away = left != NOT_KNOWN and not self._whole
+        if shift:
+            steps = [
+                one._replace(begin=one.begin - shift, end=one.end - shift if one.end != NOT_KNOWN else NOT_KNOWN)
+                for one in steps
+            ]
+            pieces = [one._replace(begin=one.begin - shift, end=one.end - shift) for one in pieces]
+        at = max(at, known - shift)
+        return RankUpdate(joined - shift, known - shift, at, left, steps, pieces, opened)
+
+    def _decide(self, cursor: AccountState, rows: Sequence[Noted], limit: int, *, broken: bool = False) -> _Body | None:
+        """Take for final what can be of `rows`, before `limit` (ns).
+
+        `broken`: a step that is open on the host although another one has begun since then will not end any more.
+        Returns what of an execution is not final then, if that is why not more is.
+        """
+        bodies: dict[tuple[int, int], _Body] = {}
+        running = cursor.steps.running
+        for owner, begin, end in rows:
+            if isinstance(owner, Execution) and begin < end:
+                key = owner.key, owner.start
+                body = bodies.get(key)
+                if body is None:
+                    body = bodies[key] = _Body(owner, begin, running)
+                body.end, body.execution = end, owner
+        for body in [*bodies.values()][:-1] if broken else ():
+            body.running = body.running and not body.execution.on_host
+        until = min([limit, *(body.begin for body in bodies.values() if body.running)])
+        while torn := [body.begin for body in bodies.values() if body.begin < until < body.end]:
+            until = min(torn)
+        for owner, begin, end in rows:
+            if begin >= until:
+                break
+            if self._away:
+                if owner == RECOVERY:
+                    continue
+                self._away = False
+            if isinstance(owner, int):
+                self._add_piece(cursor, begin, min(end, until), owner)
+            elif isinstance(owner, NotedTurns):
+                self._add_turns(cursor, owner, begin)
+            elif begin < end:
+                body = bodies[owner.key, owner.start]
+                if body.category != STEP_TIME:
+                    self._add_piece(cursor, begin, end, body.category)
+                elif begin == body.begin:
+                    self._add_step(body)
+        self.since = max(self.since, until)
+        final = next((at for at, (_, _, end) in enumerate(self.rows) if end > until), len(self.rows))
+        del self.rows[:final]
+        self._removed += final
+        return next((body for body in bodies.values() if body.begin == until < body.end), None)
+
+    def _add_piece(self, cursor: AccountState, begin: int, end: int, category: int) -> None:
+        begin = max(begin, self.since, self._inside)
+        if category == RECOVERY:
+            self._mark_deaths(begin)
+        if begin >= end or category == OTHER:
+            return
+        piece = Piece(begin, end, category)
+        if category >= FIXED:
+            piece = Piece(begin, end, CUSTOM, cursor.names[category - FIXED])
+        before = self.pieces[-1] if self.pieces else None
+        if before is not None and (before.end, *before[2:]) == (begin, *piece[2:]):
+            piece = self.pieces.pop()._replace(end=end)
+        self.pieces.append(piece)
+
+    def _add_step(self, body: _Body) -> None:
+        execution = body.execution
+        begin = max(body.begin, self.since)
+        if (execution.key, execution.start) != self._open:
+            begin = max(begin, self._inside)
+        if begin < body.end:
+            flags = FAILED if execution.failed and not execution.left else 0
+            self.steps.append(RankStep(execution.number, begin, body.end, flags))
+
+    def _add_turns(self, cursor: AccountState, turns: NotedTurns, begin: int) -> None:
+        """Add steps and the loads before them, the first of which begins at `begin` (ns)."""
+        loads = [begin, *turns.ends[:-1]]
+        floor = max(self.since, self._inside)
+        if begin >= floor and all(map(lt, loads, turns.begins)) and all(map(lt, turns.begins, turns.ends)):
+            self._add_piece(cursor, begin, turns.begins[0], DATA_LOADING_TIME)
+            rest = zip(loads[1:], turns.begins[1:], repeat(DATA_LOADING_TIME), repeat(""), strict=False)
+            self.pieces += map(_make, repeat(Piece), rest)
+            self.steps += map(_make, repeat(RankStep), zip(*turns, repeat(0), strict=False))
+            return
+        for load, number, begin, end in zip(loads, *turns, strict=True):
+            self._add_piece(cursor, load, begin, DATA_LOADING_TIME)
+            if (begin := max(begin, floor)) < end:
+                self.steps.append(RankStep(number, begin, end))
+
+    def _add_inside(self, cursor: AccountState, rows: Sequence[Noted], body: _Body) -> None:
+        """Add the pieces inside the step that is open."""
+        for owner, begin, end in rows:
+            if begin < body.begin:
+                continue
+            if isinstance(owner, int):
+                self._add_piece(cursor, begin, end, owner)
+                self._inside = max(self._inside, end)
+            elif not isinstance(owner, Execution) or (owner.key, owner.start) != self._open:
+                return
+
+    def _mark_deaths(self, time: int) -> None:
+        """Mark the steps that the end of the process at `time` (ns) interrupted."""
+        for at, step in enumerate(self.steps[-_LATEST:], max(0, len(self.steps) - _LATEST)):
+            if step.end == time and step.flags & FAILED:
+                self.steps[at] = step._replace(flags=step.flags | DIED)

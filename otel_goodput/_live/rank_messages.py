@@ -1,0 +1,238 @@
+"""What a rank publishes as bytes: an update of its own partition, and who it is.
+
+Steps and pieces are one sequence, in which most begin where the one before ended and have the next number: then only
+their lengths are written. A step and its load take some twelve bytes. What comes from another process is not trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import merge
+from itertools import pairwise
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from otel_goodput._accounting.events import NOT_KNOWN
+from otel_goodput._accounting.rank_updates import Opened, RankUpdate
+from otel_goodput._accounting.ranks import STEP_TIME, Piece, RankStep
+from otel_goodput._accounting.rules import CUSTOM
+from otel_goodput._text.redact import encodable
+from otel_goodput.semconv import CATEGORIES
+
+VERSION: Final = 1
+MOST: Final = 64 << 10  # bytes of a message
+TEXT: Final = 255  # bytes of a host, a role and a name
+NAMES: Final = 64  # custom names in a message; the others are OVERFLOW
+OVERFLOW: Final = "overflow"
+_LARGEST: Final = (1 << 62) - 1  # of all numbers
+_ROOM: Final = 9  # bytes of a number
+# Flags of an element: it does not begin where the one before ended; it is a step; that has another number than the next
+# one; that has flags; that is open. Above the first two, a piece has its category.
+_GAP, _STEP, _JUMP, _FLAGS, _OPEN = 1, 2, 4, 8, 16
+
+
+class RankMessage(NamedTuple):
+    """An update of a rank.
+
+    Attributes:
+        number: of the message, from 0 on in each attempt.
+        attempt, host, pid, role: of the process; `role` may be empty.
+    """
+
+    number: int
+    attempt: int
+    host: str
+    pid: int
+    role: str
+    update: RankUpdate
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def count(self, number: int) -> None:
+        """Write a number from 0 on."""
+        if not 0 <= number <= _LARGEST:
+            raise ValueError(f"{number} cannot be in a message")
+        while number > 127:
+            self.data.append(number & 127 | 128)
+            number >>= 7
+        self.data.append(number)
+
+    def signed(self, number: int) -> None:
+        self.count(2 * number if number >= 0 else -2 * number - 1)
+
+    def maybe(self, moment: int, base: int) -> None:
+        """Write a moment, or that it is not known."""
+        self.count(moment != NOT_KNOWN)
+        if moment != NOT_KNOWN:
+            self.signed(base - moment)
+
+    def text(self, text: str) -> None:
+        encoded = encodable(text).encode()[:TEXT].decode("utf-8", "ignore").encode()
+        self.count(len(encoded))
+        self.data += encoded
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def count(self, most: int = _LARGEST) -> int:
+        data, at, number, shift = self.data, self.at, 0, 0
+        while True:
+            byte = data[at]
+            at += 1
+            number |= (byte & 127) << shift
+            if byte < 128:
+                break
+            shift += 7
+            if shift >= 7 * _ROOM:
+                raise ValueError("a number is too long")
+        self.at = at
+        if number > most:
+            raise ValueError(f"{number} is too large")
+        return number
+
+    def signed(self) -> int:
+        number = self.count()
+        return -(number + 1 >> 1) if number & 1 else number >> 1
+
+    def moment(self, base: int) -> int:
+        """A time, `base` (ns) being what it is relative to."""
+        moment = base - self.signed()
+        if not 0 <= moment <= _LARGEST:
+            raise ValueError("a time is out of range")
+        return moment
+
+    def maybe(self, base: int) -> int:
+        return self.moment(base) if self.count(1) else NOT_KNOWN
+
+    def text(self) -> str:
+        length = self.count(TEXT)
+        begin, self.at = self.at, self.at + length
+        if self.at > len(self.data):
+            raise ValueError("it is cut short")
+        return self.data[begin : self.at].decode()
+
+
+def encode(message: RankMessage) -> bytes:
+    """Return the bytes of a message; long texts are cut. Raises ValueError: it is too large, or out of range."""
+    number, attempt, host, pid, role, update = message
+    writer = _Writer()
+    for count in (VERSION, number, attempt, pid):
+        writer.count(count)
+    writer.text(host)
+    writer.text(role)
+    writer.count(update.at)
+    writer.count(update.at - update.known)
+    writer.maybe(update.joined, update.at)
+    writer.maybe(update.left, update.at)
+    opened = update.opened
+    named: list[Opened | Piece] = [*update.pieces, *([] if opened is None else [opened])]
+    names = list(dict.fromkeys(one.name for one in named if one.category == CUSTOM))
+    places = {name: min(at, NAMES) for at, name in enumerate(names)}
+    written = [*names[:NAMES], OVERFLOW] if len(names) > NAMES else names
+    writer.count(len(written))
+    for name in written:
+        writer.text(name)
+    writer.count(opened is not None)
+    if opened is not None:
+        writer.count(opened.category - STEP_TIME)
+        if opened.category == CUSTOM:
+            writer.count(places[opened.name])
+        writer.signed(opened.number)
+        writer.maybe(opened.since, update.at)
+    writer.count(len(update.steps) + len(update.pieces))
+    place, following = update.known, 0
+    both: tuple[Sequence[RankStep | Piece], ...] = (update.steps, update.pieces)
+    for one in merge(*both, key=attrgetter("begin")):
+        gap = one.begin != place
+        if isinstance(one, RankStep):
+            jump, opens = one.number != following, one.end == NOT_KNOWN
+            writer.count(gap * _GAP | _STEP | jump * _JUMP | (one.flags != 0) * _FLAGS | opens * _OPEN)
+        else:
+            writer.count(one.category << 2 | gap * _GAP)
+        if gap:
+            writer.signed(one.begin - place)
+        place = one.begin
+        if one.end != NOT_KNOWN:
+            writer.count(one.end - one.begin)
+            place = one.end
+        if isinstance(one, RankStep):
+            if jump:
+                writer.signed(one.number - following)
+            if one.flags:
+                writer.count(one.flags)
+            following = one.number + 1
+        elif one.category == CUSTOM:
+            writer.count(places[one.name])
+    if len(writer.data) > MOST:
+        raise ValueError(f"a message of {len(writer.data)} bytes")
+    return bytes(writer.data)
+
+
+def decode(data: bytes) -> RankMessage:
+    """Return the message that is in `data`. Raises ValueError: it is none, damaged, or contradicts itself."""
+    if len(data) > MOST:
+        raise ValueError(f"a message of {len(data)} bytes")
+    try:
+        return _decoded(_Reader(data))
+    except IndexError as error:
+        raise ValueError("it is cut short, or names something that is not there") from error
+
+
+def _decoded(reader: _Reader) -> RankMessage:
+    if reader.count() != VERSION:
+        raise ValueError("a message of another version")
+    number, attempt, pid = reader.count(), reader.count(), reader.count()
+    host, role = reader.text(), reader.text()
+    at = reader.count()
+    known = at - reader.count(at)
+    joined, left = reader.maybe(at), reader.maybe(at)
+    names = [reader.text() for _ in range(reader.count(NAMES + 1))]
+    opened = None
+    if reader.count(1):
+        category = reader.count(len(CATEGORIES)) + STEP_TIME
+        name = names[reader.count()] if category == CUSTOM else ""
+        opened = Opened(category, name, reader.signed(), reader.maybe(at))
+    steps, pieces, place, following = list[RankStep](), list[Piece](), known, 0
+    for _ in range(reader.count(len(reader.data))):
+        kind = reader.count()
+        begin = place + reader.signed() if kind & _GAP else place
+        length = NOT_KNOWN if kind & _STEP and kind & _OPEN else reader.count()
+        end = place = begin + length
+        if kind & _STEP:
+            if kind & _OPEN:
+                end, place = NOT_KNOWN, begin
+            following += reader.signed() if kind & _JUMP else 0
+            steps.append(RankStep(following, begin, end, reader.count() if kind & _FLAGS else 0))
+            following += 1
+        elif kind >> 2 >= len(CATEGORIES):
+            raise ValueError("a category that there is none of")
+        else:
+            pieces.append(Piece(begin, end, kind >> 2, names[reader.count()] if kind >> 2 == CUSTOM else ""))
+    if reader.at != len(reader.data):
+        raise ValueError("it is longer than it says")
+    update = RankUpdate(joined, known, at, left, steps, pieces, opened)
+    _prove(update)
+    return RankMessage(number, attempt, host, pid, role, update)
+
+
+def _prove(update: RankUpdate) -> None:
+    """Raise ValueError if an update is none that a rank can have made."""
+    steps, pieces = update.steps, update.pieces
+    edges = [time for step in steps for time in (step.begin, step.begin if step.end == NOT_KNOWN else step.end)]
+    if (
+        not all(0 <= time <= _LARGEST for time in edges)
+        or not all(0 <= piece.begin < piece.end <= update.known for piece in pieces)
+        or not all(before.end <= after.begin for before, after in pairwise(pieces))
+        or not all(before.begin <= after.begin for before, after in pairwise(steps))
+        or not all(step.end == NOT_KNOWN or step.begin < step.end <= update.known for step in steps)
+        or any(step.end == NOT_KNOWN for step in steps[:-1])
+        or not all(0 <= step.number <= _LARGEST for step in steps)
+        or (update.joined == NOT_KNOWN and (steps or pieces))
+    ):
+        raise ValueError("it contradicts itself")

@@ -1,0 +1,137 @@
+"""What a rank publishes as bytes: small, exact, and nothing in it is trusted."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pytest
+
+from otel_goodput._accounting.events import FAILED, NO_STEP, NOT_KNOWN
+from otel_goodput._accounting.rank_updates import Opened, RankUpdate
+from otel_goodput._accounting.ranks import STEP_TIME, Piece, RankStep
+from otel_goodput._accounting.rules import CUSTOM, DATA_LOADING_TIME
+from otel_goodput._live.rank_messages import MOST, NAMES, OVERFLOW, TEXT, RankMessage, decode, encode
+from otel_goodput.semconv import CATEGORIES
+
+BEGIN = 1_764_000_000 * 10**9
+
+
+def message(update: RankUpdate, **more: object) -> RankMessage:
+    return RankMessage(7, 1, "host-3", 4242, "", update)._replace(**more)
+
+
+def steady(count: int, period: int = 500_000_000) -> RankUpdate:
+    """Steps with a load before each, of about `period` ns, the last of which is open."""
+    rng, steps, pieces, at = random.Random(count), list[RankStep](), list[Piece](), BEGIN
+    for number in range(count):
+        begin = at + rng.randrange(period // 10)
+        end = begin + period + rng.randrange(period // 10)
+        pieces.append(Piece(at, begin, DATA_LOADING_TIME))
+        steps.append(RankStep(1000 + number, begin, end))
+        at = end
+    steps.append(RankStep(1000 + count, at, NOT_KNOWN))
+    opened = Opened(STEP_TIME, "", 1000 + count, at)
+    return RankUpdate(BEGIN - 10**12, at, at + 10**9, NOT_KNOWN, steps, pieces, opened)
+
+
+def drawn(rng: random.Random) -> RankUpdate:
+    """An update with anything that may be in one."""
+    steps, pieces, at, number = list[RankStep](), list[Piece](), BEGIN, rng.randrange(100)
+    for _ in range(rng.randrange(40)):
+        at += rng.choice((0, 0, rng.randrange(10**9)))
+        end = at + rng.randint(1, 10**10)
+        if rng.random() < 0.5:
+            number = max(0, number + rng.choice((1, 1, 1, 5, -3)))
+            steps.append(RankStep(number, at, end, rng.choice((0, 0, FAILED))))
+            if rng.random() < 0.2 and end - at > 10:
+                pieces.append(Piece(at + 3, end - 2, CUSTOM, rng.choice(("eval", "späť", ""))))
+        else:
+            category = rng.choice([one for one in range(len(CATEGORIES)) if one != CUSTOM])
+            pieces.append(Piece(at, end, category))
+        at = end
+    if rng.random() < 0.5:
+        steps.append(RankStep(number + 1, at, NOT_KNOWN))
+    opened = rng.choice((None, Opened(CUSTOM, "eval", NO_STEP, at), Opened(STEP_TIME, "", 3, at)))
+    left = rng.choice((NOT_KNOWN, at))
+    return RankUpdate(BEGIN - rng.choice((0, 10**15)), at, at + rng.randrange(10**10), left, steps, pieces, opened)
+
+
+def test_a_message_is_read_as_it_was_written() -> None:
+    for seed in range(200):
+        rng = random.Random(seed)
+        written = message(drawn(rng), role=rng.choice(("", "generator")), number=seed)
+        assert decode(encode(written)) == written
+    nothing = RankUpdate(NOT_KNOWN, BEGIN, BEGIN, NOT_KNOWN, [], [], None)
+    assert decode(encode(message(nothing))) == message(nothing)
+
+
+def test_a_step_and_its_load_take_few_bytes() -> None:
+    few, many = (len(encode(message(steady(count)))) for count in (10, 110))
+    assert (many - few) / 100 <= 14
+    assert few <= 1024  # at two steps a second, in five seconds
+
+
+def test_texts_are_cut_and_names_are_counted() -> None:
+    pieces = [Piece(BEGIN + at, BEGIN + at + 1, CUSTOM, f"{at} {'ü' * 300}") for at in range(2 * NAMES)]
+    update = RankUpdate(BEGIN, BEGIN + 10**9, BEGIN + 10**9, NOT_KNOWN, [], pieces, None)
+    read = decode(encode(message(update, host="\udcff" + "h" * 999, role="r" * 999)))
+    assert len(read.host) == len(read.role) == TEXT and read.host.startswith("?")
+    assert all(len(piece.name.encode()) <= TEXT for piece in read.update.pieces)
+    assert [piece.name for piece in read.update.pieces].count(OVERFLOW) == NAMES
+    assert [piece[:3] for piece in read.update.pieces] == [piece[:3] for piece in pieces]
+
+
+@pytest.mark.parametrize("changed", [{"at": -1}, {"known": BEGIN * 2}, {"left": 1 << 70}], ids=str)
+def test_what_is_out_of_range_is_not_written(changed: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="cannot be in a message"):
+        encode(message(steady(1)._replace(**changed)))
+
+
+def test_a_message_that_is_too_large_is_not_written_nor_read() -> None:
+    with pytest.raises(ValueError, match="a message of"):
+        encode(message(steady(10_000)))
+    with pytest.raises(ValueError, match="a message of"):
+        decode(bytes(MOST + 1))
+
+
+@dataclass
+class Forgery:
+    steps: list[RankStep]
+    pieces: list[Piece]
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        Forgery([RankStep(1, BEGIN, BEGIN + 9), RankStep(2, BEGIN - 9, BEGIN + 12)], []),
+        Forgery([RankStep(1, BEGIN, NOT_KNOWN), RankStep(2, BEGIN + 5, BEGIN + 9)], []),
+        Forgery([RankStep(-4, BEGIN, BEGIN + 9)], []),
+        Forgery([RankStep(1, BEGIN, BEGIN + 10**12)], []),
+        Forgery([], [Piece(BEGIN, BEGIN + 9, 4), Piece(BEGIN + 5, BEGIN + 12, 4)]),
+        Forgery([], [Piece(BEGIN, BEGIN, 4)]),
+        Forgery([], [Piece(BEGIN, BEGIN + 3, len(CATEGORIES))]),
+    ],
+    ids=str,
+)
+def test_what_contradicts_itself_is_not_read(forged: Forgery) -> None:
+    update = RankUpdate(BEGIN, BEGIN + 10**9, BEGIN + 10**9, NOT_KNOWN, forged.steps, forged.pieces, None)
+    with pytest.raises(ValueError, match=r"contradicts|none of|out of range|too large"):
+        decode(encode(message(update)))
+
+
+def test_damaged_bytes_raise_value_errors_only_and_take_no_time() -> None:
+    whole = encode(message(drawn(random.Random(8)), role="generator"))
+    for cut in range(len(whole)):
+        with pytest.raises(ValueError):
+            decode(whole[:cut])
+    rng = random.Random(1)
+    for _ in range(3_000):
+        damaged = bytearray(whole)
+        for _ in range(rng.randint(1, 4)):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        with suppress(ValueError):
+            assert decode(bytes(damaged)).update.known >= 0
+        with suppress(ValueError):
+            decode(rng.randbytes(rng.randrange(200)))
