@@ -1,68 +1,70 @@
-"""The account of a job of several ranks, live: the ledger of what its ranks do together, and what each of them costs.
+"""The account of a job of several ranks, live: what they do together, and for whom they wait (rule R11).
 
-Rule R11. As long as the ranks do not step together, nothing is taken from it.
+Ranks of a role that step together are a group. A job that is one group has the account of that; any other has the sum
+of the accounts of its groups and of its single ranks, weighted by devices.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy, deepcopy
-from heapq import merge
-from operator import attrgetter
 from typing import Final, NamedTuple
 
-from otel_goodput._accounting import events as ev
-from otel_goodput._accounting.cost_bins import CostBins
-from otel_goodput._accounting.events import NOT_KNOWN, Event
-from otel_goodput._accounting.job_events import JobEvents
+from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event
 from otel_goodput._accounting.ledger import Ledger
 from otel_goodput._accounting.overview import Overview
-from otel_goodput._accounting.ranks import JobStep, Piece, RankMerger, RankStep, Stretch
-from otel_goodput._accounting.rules import NS, SAVE
+from otel_goodput._accounting.rank_clocks import RankClocks
+from otel_goodput._accounting.rank_group import AGAIN as AGAIN
+from otel_goodput._accounting.rank_group import Cause as Cause
+from otel_goodput._accounting.rank_group import Costs as Costs
+from otel_goodput._accounting.rank_group import RankGroup
+from otel_goodput._accounting.rank_group import holds_for_job as holds_for_job
+from otel_goodput._accounting.rank_updates import Opened, RankUpdate
+from otel_goodput._accounting.ranks import NEVER, STEP_TIME, Piece, RankStep
+from otel_goodput._accounting.role_account import RoleAccount
+from otel_goodput._accounting.rules import NS
 from otel_goodput._accounting.totals import Totals
+from otel_goodput._accounting.weighted import weighted_totals
 
-AGAIN: Final = 60 * NS  # a job that waits for the same within so long has waited all the time
-_FOR_ALL: Final = frozenset({ev.DURABLE, ev.LABEL, ev.NOTICE, ev.LIMIT, ev.LOOP, ev.SLICES})
+LATE: Final = 15 * NS  # a rank whose last sign of life is older than those of others by more is blamed for nothing;
+SILENT: Final = 60 * NS  # by more, it is silent: nothing of it is known;
+ABSENT: Final = 600 * NS  # by more, the job goes on without it
+_LOOK: Final = NS  # how often that is looked at
 
 
-def holds_for_job(event: Event) -> Event | None:
-    """Return what an event of the leader says of the job; None if it is about the leader's time only.
+class Sign(NamedTuple):
+    """What a rank has said of itself.
 
-    That is which checkpoints there are (not how long it takes to save them, which is in the pieces of the ranks),
-    announced ends, limits of steps, and counts of slices.
+    Attributes:
+        joined, left, known, at, opened: as in its latest :class:`RankUpdate`.
+        seen: the latest sign of life of any rank when it came, ns.
     """
-    if event.kind in _FOR_ALL:
-        return event
-    if event.phase != SAVE or event.kind not in (ev.START, ev.END):
-        return None
-    return event._replace(flags=event.flags | ev.NONBLOCKING) if event.kind == ev.START else event
+
+    joined: int
+    left: int
+    known: int
+    at: int
+    opened: Opened | None
+    seen: int
 
 
-class Cause(NamedTuple):
-    """Why a job waits: for which rank, and what that does (category number and custom name)."""
+class OpenNow(NamedTuple):
+    """What the ranks are doing.
 
-    rank: int
-    category: int
-    name: str
+    Attributes:
+        at: the latest moment of which it is known what all of them did, ns.
+        ranks: what those said of themselves that are there.
+        silent: of these, the ones that have not said anything for ``SILENT``.
+        number, waiting: a step, and the ranks that were at work on it then.
+        cause, since: the rank that they waited for then, and what it was doing; None if it cannot be known. Since when.
+    """
 
-
-class Costs:
-    """The time for which the job waited for single ranks, ns, in bins over time, and the latest time: from, to."""
-
-    def __init__(self) -> None:
-        self.whole: dict[Cause, int] = {}
-        self.latest: dict[Cause, tuple[int, int]] = {}
-        self.over_time = CostBins[Cause]()
-
-    def add(self, stretch: Stretch) -> None:
-        """Add time in which the job waits for a rank; not before what was added last."""
-        cause = Cause(stretch.rank, stretch.category, stretch.name)
-        begin, end = stretch.begin, stretch.end
-        self.whole[cause] = self.whole.get(cause, 0) + end - begin
-        self.over_time.add(cause, begin, end)
-        before = self.latest.get(cause)
-        self.latest[cause] = (before[0] if before is not None and begin - before[1] <= AGAIN else begin, end)
+    at: int
+    ranks: Mapping[int, Sign]
+    silent: Sequence[int]
+    number: int
+    waiting: Sequence[int]
+    cause: Cause | None
+    since: int
 
 
 class JobAccount:
@@ -72,7 +74,8 @@ class JobAccount:
         spans: lengths of rolling windows, ns.
         spread: how far clocks of two ranks may be apart, ns.
         ledger: the account so far, to continue.
-        record: takes the events of the job in place of the ledger. Who gives it feeds them to the ledger, too.
+        record: takes the events of the job in place of the ledger. Who gives it feeds them to the ledger, too. It is of
+            the ranks without a role, as long as they step together.
     """
 
     def __init__(
@@ -82,90 +85,226 @@ class JobAccount:
         ledger: Ledger | None = None,
         record: Callable[[Iterable[Event]], None] | None = None,
     ) -> None:
-        self.ledger = Ledger(spans) if ledger is None else ledger
-        self.costs = Costs()
-        settled = self.ledger.settled
-        self._merger = RankMerger(spread, NOT_KNOWN if settled.begin is None else settled.now)
-        self._events = JobEvents(-1 if settled.begin is None else settled.steps.life.number)
-        self._record = self.ledger.feed if record is None else record
-        self._leaders: deque[Event] = deque()
+        self._spans, self._spread = spans, spread
+        self._roles = {"": RoleAccount(spans, spread, ledger, record)}
+        self._role_of: dict[int, str] = {}
+        self._devices: dict[int, int] = {}
+        self._clocks = RankClocks()
+        self._signs: dict[int, Sign] = {}
+        self._latest = self._looked = NOT_KNOWN  # sign of life of any rank, ns
+        self._began = NOT_KNOWN  # the first of all, ns
+
+    # --- what ranks report --------------------------------------------------------------------------------------------
+
+    def place(self, rank: int, role: str = "", devices: int = 1) -> None:
+        """Note the role of `rank`, before it joins, and how many devices it has."""
+        self._role_of.setdefault(rank, role)
+        self._devices[rank] = max(1, devices)
+
+    def offset(self, rank: int, ahead: int, bound: int) -> None:
+        """Note that the clock of `rank` is `ahead` of the others' by so many ns, give or take `bound`.
+
+        The times of its updates are corrected from then on.
+        """
+        self._clocks.set(rank, ahead, bound)
+        for role in self._roles.values():
+            role.group.merger.spread = max(self._spread, self._clocks.spread)
+
+    def expect(self, ranks: Iterable[int]) -> None:
+        """Decide nothing before all these `ranks` have joined, or were silent for ``SILENT`` after the first update."""
+        for rank in ranks:
+            self._role(rank).expect(rank)
+
+    def update(self, rank: int, update: RankUpdate) -> None:
+        """Take an update of `rank`. One that comes again, or of a process before the latest one, changes nothing."""
+        update = self._clocks.corrected(rank, update)
+        before, joined = self._signs.get(rank), update.joined
+        if joined == NOT_KNOWN:
+            return
+        if before is not None:
+            if joined < before.joined:
+                return
+            if joined == before.joined and update.at <= before.at and update.left in (NOT_KNOWN, before.left):
+                return
+            if joined > before.joined and before.left == NOT_KNOWN:
+                self._end_of(rank, before)
+        if self._latest == NOT_KNOWN:
+            self._began = update.at
+        self._latest = max(self._latest, update.at)
+        self._signs[rank] = Sign(joined, update.left, update.known, update.at, update.opened, self._latest)
+        if before is None or joined > before.joined:
+            self.join(rank, joined)
+        self.feed(rank, update.steps, update.pieces, update.known)
+        if update.left != NOT_KNOWN:
+            self.leave(rank, update.left, died=False)
+        if self._latest - self._looked >= _LOOK:
+            self._looked = self._latest
+            if self._latest - self._began > SILENT:
+                for role in self._roles.values():
+                    role.expect_no_more()
+            for other, sign in self._signs.items():
+                if sign.left == NOT_KNOWN and self._latest - sign.seen > ABSENT:
+                    self._role(other).set_aside(other)
+
+    def _end_of(self, rank: int, sign: Sign) -> None:
+        """End the job of `rank`, of which `sign` was the last one: its process died, since there is a new one."""
+        opened = sign.opened
+        if opened is not None and opened.category != STEP_TIME and opened.since < sign.at:
+            piece = Piece(max(sign.known, opened.since), sign.at, opened.category, opened.name)
+            if piece.begin < piece.end:
+                self.feed(rank, (), [piece], sign.at)
+        self.leave(rank, sign.at, died=True)
+
+    def join(self, rank: int, begin: int) -> None:
+        """Note that the job of `rank` begins at `begin` (ns), maybe again."""
+        self._role(rank).join(rank, begin)
+
+    def leave(self, rank: int, end: int, *, died: bool) -> None:
+        """Note that the job of `rank` ended at `end` (ns), or that its process `died`, and gave its last sign then."""
+        if (sign := self._signs.get(rank)) is not None and sign.left == NOT_KNOWN:
+            self._signs[rank] = sign._replace(left=end)
+        self._role(rank).leave(rank, end, died=died)
+
+    def feed(self, rank: int, steps: Sequence[RankStep], pieces: Sequence[Piece], known: int) -> None:
+        """Take what `rank` did up to `known` (ns), in order. A step that was open the last time comes again, first."""
+        self._clocks.compare(rank, steps)
+        self._role(rank).feed(rank, steps, pieces, known)
+
+    def note(self, events: Iterable[Event], rank: int = 0) -> None:
+        """Take events of the leader that hold for the job: see :func:`holds_for_job`. They are in order of time."""
+        self._role(rank).note(rank, list(events))
+
+    def _role(self, rank: int) -> RoleAccount:
+        role = self._role_of.setdefault(rank, "")
+        if role not in self._roles:
+            self._roles[role] = RoleAccount(self._spans, max(self._spread, self._clocks.spread))
+        return self._roles[role]
+
+    # --- the account --------------------------------------------------------------------------------------------------
+
+    @property
+    def roles(self) -> Mapping[str, RoleAccount]:
+        """The roles that have ranks, by name; "": those without a role."""
+        return {name: role for name, role in self._roles.items() if role.ranks}
+
+    @property
+    def ledger(self) -> Ledger:
+        """The account of what is decided of the ranks without a role."""
+        return self._roles[""].group.ledger
+
+    @property
+    def costs(self) -> Costs:
+        """For which ranks of their role others waited, in the roles whose ranks step together."""
+        return self._costs(lambda group: group.costs)
+
+    def _costs(self, of: Callable[[RankGroup], Costs]) -> Costs:
+        every = [of(role.group) for role in self.roles.values() if role.together]
+        return every[0] if len(every) == 1 else Costs.summed(every)
 
     @property
     def together(self) -> bool:
-        """Whether the ranks step together, so that this is the account of the job."""
-        return self._merger.together
+        """Whether all ranks step together, so that the account of the job is that of one group."""
+        return len(self.roles) <= 1 and all(role.together for role in self.roles.values())
+
+    @property
+    def clocks_disagree(self) -> Mapping[int, int]:
+        """The ranks whose clocks are so far ahead of most others' (ns) that the account rests on nothing."""
+        return self._clocks.disagree
 
     @property
     def horizon(self) -> int:
         """The latest moment (ns) of which the account can be given; ``NOT_KNOWN`` if nothing was reported."""
-        return self._merger.horizon
-
-    def join(self, rank: int, begin: int) -> None:
-        """Note that the job of `rank` begins at `begin` (ns), maybe again."""
-        self._merger.join(rank, begin)
-
-    def leave(self, rank: int, end: int, *, died: bool) -> None:
-        """Note that the job of `rank` ended at `end` (ns), or that its process `died`, and gave its last sign then."""
-        self._merger.leave(rank, end, died=died)
-        self._take()
-
-    def feed(self, rank: int, steps: Iterable[RankStep], pieces: Iterable[Piece], known: int) -> None:
-        """Take what `rank` did up to `known` (ns), in order. A step that was open the last time comes again, first."""
-        self._merger.feed(rank, steps, pieces, known)
-        self._take()
-
-    def note(self, events: Iterable[Event]) -> None:
-        """Take events of the leader that hold for the job: see :func:`holds_for_job`. They are in order of time."""
-        self._leaders += events
-
-    def _take(self) -> None:
-        items = self._merger.take()
-        if not items:
-            return
-        until, noted = items[-1].end, list[Event]()
-        while self._leaders and self._leaders[0].time <= until:
-            noted.append(self._leaders.popleft())
-        self._record(merge(self._events.events(items), noted, key=attrgetter("time")))
-        for stretch in _waits(items):
-            self.costs.add(stretch)
+        slowest = min((role.slowest for role in self._roles.values()), default=NEVER)
+        horizons = [role.horizon for role in self._roles.values()]
+        if slowest == NEVER:
+            return max(horizons)
+        # What is decided stays, even if a rank comes that is known up to an earlier moment only.
+        return max(slowest, min(horizon for horizon in horizons if horizon != NOT_KNOWN))
 
     def totals(self, at: int | None = None) -> Totals:
         """Return the totals of the job at `at` (ns; by default at the horizon, beyond which nothing is known)."""
-        moment = self.horizon if at is None else min(at, self.horizon)
-        return self.ledger_at(moment).totals(moment)
+        moment = self._moment(at)
+        parts = [part for name in self.roles for part in self._parts(name, moment)]
+        if not parts:
+            return self._roles[""].group.totals(moment)
+        return parts[0][1] if len(parts) == 1 else weighted_totals(parts)
+
+    def totals_of_roles(self, at: int | None = None) -> Mapping[str, Totals]:
+        """Return the totals of each role at `at`; see :meth:`totals`."""
+        moment = self._moment(at)
+        every = {name: self._parts(name, moment) for name in self.roles}
+        return {name: parts[0][1] if len(parts) == 1 else weighted_totals(parts) for name, parts in every.items()}
+
+    def _moment(self, at: int | None) -> int:
+        return self.horizon if at is None else min(at, self.horizon)
+
+    def _parts(self, role: str, at: int) -> list[tuple[int, Totals]]:
+        """The totals of those that step together, with the number of their devices."""
+        parts = self._roles[role].totals(at)
+        return [(sum(self._devices.get(rank, 1) for rank in ranks), totals) for ranks, totals in parts.items()]
 
     def overview(self, at: int | None = None) -> Overview:
-        """Return the whole job in bounded space; its bins add up to ``Totals.run``. For `at` see :meth:`totals`."""
-        moment = self.horizon if at is None else min(at, self.horizon)
+        """Return the ranks without a role in bounded space, as a group; its bins add up to ``Totals.run`` of that."""
+        moment = self._moment(at)
         return self.ledger_at(moment).overview(moment)
 
+    def conclude(self, *, failed: bool) -> None:
+        """Note that the job is over on all ranks, as far as they are known: what is undecided counts.
+
+        It `failed` on the leader. A rank that joins later begins another attempt. Ranks that do not step together have
+        no common records to be concluded.
+        """
+        end = self.horizon
+        for role in self.roles.values():
+            role.conclude(failed=failed)
+        for rank, sign in self._signs.items():
+            self._signs[rank] = sign._replace(left=end if sign.left == NOT_KNOWN else sign.left)
+
     def ledger_at(self, moment: int) -> Ledger:
-        """Return the account up to `moment` (ns, not beyond the horizon), with what may still change."""
-        ledger = self.ledger.clone()
-        ledger.feed(self.undecided(moment))
-        return ledger
+        """Return the account of the ranks without a role, as a group, up to `moment` (ns, not beyond the horizon)."""
+        return self._roles[""].group.ledger_at(moment)
 
     def undecided(self, at: int) -> Iterable[Event]:
-        """Return the events of the job up to `at` (ns) that the ledger does not have, because they may change."""
-        noted = [event for event in self._leaders if event.time <= at]
-        events = copy(self._events).events(self._merger.undecided(at))
-        return merge(events, noted, key=attrgetter("time"))
+        """Return their events up to `at` (ns) that the ledger does not have, because they may change."""
+        return self._roles[""].group.undecided(at)
 
     def costs_at(self, at: int) -> Costs:
         """Return the costs up to `at` (ns), with those of a wait that goes on."""
-        costs = deepcopy(self.costs)
-        for stretch in _waits(self._merger.undecided(min(at, self.horizon))):
-            costs.add(stretch)
-        return costs
+        moment = self._moment(at)
+        return self._costs(lambda group: group.costs_at(moment))
 
-    def waits(self, at: int) -> Mapping[Cause, int]:
-        """Return for which rank the job waits at `at` (ns), if it does, and since when."""
-        last = [*_waits(self._merger.undecided(min(at, self.horizon)))][-1:]
-        return {Cause(one.rank, one.category, one.name): one.begin for one in last if one.end == min(at, self.horizon)}
+    # --- now ----------------------------------------------------------------------------------------------------------
 
+    @property
+    def silent(self) -> Sequence[int]:
+        """The ranks that are there and have given no sign of life for ``SILENT``, while others have."""
+        signs = sorted(self._signs.items())
+        return [rank for rank, sign in signs if sign.left == NOT_KNOWN and self._latest - sign.seen > SILENT]
 
-def _waits(items: Iterable[Stretch | JobStep]) -> Iterable[Stretch]:
-    for item in items:
-        for stretch in item.stretches if isinstance(item, JobStep) else (item,):
-            if stretch.waits and stretch.begin < stretch.end:
-                yield stretch
+    def waits(self, at: int | None = None) -> Mapping[Cause, int]:
+        """Return for which rank the job waits at `at` (ns), if it does and that can be known, and since when."""
+        now = self.open_now(at)
+        return {} if now.cause is None else {now.cause: now.since}
+
+    def open_now(self, at: int | None = None) -> OpenNow:
+        """Return what the ranks do at `at` (ns; by default at the horizon), and for whom they wait.
+
+        Nobody is blamed while a rank is silent, nor if the one to be blamed has not given a sign of life for ``LATE``,
+        or if the ranks do not step together.
+        """
+        moment, silent = self._moment(at), self.silent
+        there = {rank: sign for rank, sign in sorted(self._signs.items()) if sign.left == NOT_KNOWN}
+        now = OpenNow(moment, there, silent, NO_STEP, (), None, NOT_KNOWN)
+        for role in self.roles.values():
+            if not role.together:
+                continue
+            standing = role.group.merger.standing(moment)
+            if len(standing.waiting) > len(now.waiting):
+                now = now._replace(number=standing.number, waiting=standing.waiting)
+            if (one := standing.stretch) is None or any(rank in role.ranks for rank in silent):
+                continue
+            sign = self._signs.get(one.rank)
+            if sign is None or self._latest - sign.seen <= LATE or sign.left != NOT_KNOWN:
+                cause = Cause(one.rank, one.category, one.name)
+                return now._replace(number=standing.number, waiting=standing.waiting, cause=cause, since=one.begin)
+        return now

@@ -46,6 +46,7 @@ class JobEvents:
     def __init__(self, attempt: int = -1) -> None:
         self._key = 1
         self._attempt = attempt
+        self._job = 0  # key of the attempt's job
         self._away = True  # no rank is there, or the job waits for one that is away
 
     def events(self, items: Iterable[Stretch | JobStep]) -> Iterator[Event]:
@@ -69,6 +70,12 @@ class JobEvents:
                 yield from self._begin(item.begin)
                 yield from self._phase(item)
 
+    def end(self, time: int, *, failed: bool) -> Iterator[Event]:
+        """Yield the end of the job at `time` (ns)."""
+        yield from self._begin(time)
+        self._away = True
+        yield Event(time, ev.END, JOB, self._job, flags=ev.FAILED if failed else 0)
+
     def _next_key(self) -> int:
         self._key = (self._key + STRIDE) & KEYS
         return self._key
@@ -79,7 +86,8 @@ class JobEvents:
             self._away = False
             self._attempt += 1
             yield Event(time, ev.ATTEMPT, 0, 0, self._attempt)
-            yield Event(time, ev.START, JOB, self._next_key())
+            self._job = self._next_key()
+            yield Event(time, ev.START, JOB, self._job)
 
     def _phase(self, stretch: Stretch) -> Iterator[Event]:
         phase, name = (

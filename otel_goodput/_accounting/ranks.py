@@ -9,15 +9,15 @@ Ranks report in pieces, each up to a moment of its own; what all of them are kno
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush, heapreplace
 from itertools import pairwise, takewhile
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting.events import FAILED, NO_STEP, NOT_KNOWN
-from otel_goodput._accounting.rules import OTHER, RECOVERY
+from otel_goodput._accounting.rules import ELASTIC_CATEGORY, ELASTIC_REINIT, OTHER, OWNERS, RECOVERY
 
 NOBODY: Final = -1  # in place of a rank
 STEP_TIME: Final = -1  # in place of a category number
@@ -25,7 +25,8 @@ STEP_TIME: Final = -1  # in place of a category number
 DIED: Final = 1 << 16  # its process died
 OPEN: Final = 1 << 17  # it is not over
 WAITING: Final = 4096  # steps of one rank that may wait for another rank's; beyond that, the job does not wait for it
-_NEVER: Final = 1 << 62  # ns
+_ELASTIC: Final = frozenset({*ELASTIC_CATEGORY.values(), OWNERS[ELASTIC_REINIT]})
+NEVER: Final = 1 << 62  # a moment that does not come, ns
 TOGETHER: Final = 100  # the ranks step together if at most one in so many of their common steps says otherwise
 
 
@@ -83,6 +84,14 @@ class JobStep(NamedTuple):
     stretches: tuple[Stretch, ...]
 
 
+class Standing(NamedTuple):
+    """Who waits: the ranks that are at work on step `number`, and the time for which they wait for one; None if not."""
+
+    number: int
+    waiting: Sequence[int]
+    stretch: Stretch | None
+
+
 @dataclass(slots=True)
 class _Rank:
     """What one rank has reported and is not decided yet."""
@@ -125,17 +134,19 @@ class RankMerger:
 
     Attributes:
         reached: what the job did before this moment is decided, ns; ``NOT_KNOWN`` before its first step.
+        expected: ranks that have not joined yet, without which nothing is decided.
         common, apart: steps of at least two ranks; those of them that say that the ranks do not step together.
     """
 
     def __init__(self, spread: int = 0, reached: int = NOT_KNOWN) -> None:
         self.spread = spread
         self.reached = self._before = reached
+        self.expected: set[int] = set()
         self.common = self.apart = 0
         self._ranks: dict[int, _Rank] = {}
         self._absent: dict[int, _Rank] = {}  # those that may have been away since `reached`
         self._behind: list[tuple[int, int]] = []  # a heap: up to when each rank was known, at least, and the rank
-        self._soonest = _NEVER  # no step whose end decides the next one ended before
+        self._soonest = NEVER  # no step whose end decides the next one ended before
         self._open = NOBODY  # rank whose open step has to end first
         self._broken = NO_STEP  # number of the latest step, if a death ended it
         self._number = NO_STEP  # of the job's latest step that was completed
@@ -148,6 +159,7 @@ class RankMerger:
 
     def join(self, rank: int, begin: int) -> None:
         """Note that the job of `rank` begins at `begin` (ns), maybe again."""
+        self.expected.discard(rank)
         one = self._ranks.setdefault(rank, _Rank())
         if one.joined == NOT_KNOWN:
             one.joined = one.known = begin
@@ -168,13 +180,14 @@ class RankMerger:
 
     def leave(self, rank: int, end: int, *, died: bool) -> None:
         """Note that the job of `rank` ended at `end` (ns), or that its process `died`, and gave its last sign then."""
-        one = self._ranks[rank]
+        if (one := self._ranks.get(rank)) is None:
+            return
         one.left, one.died, one.aside = max(end, one.known), died, False
         one.known = end = one.left
         if died:
             self._absent[rank] = one
         if one.steps and one.steps[-1].end == NOT_KNOWN:
-            one.steps[-1] = one.steps[-1]._replace(end=end, flags=FAILED | (DIED if died else 0))
+            one.steps[-1] = one.steps[-1]._replace(end=max(end, one.begun), flags=FAILED | (DIED if died else 0))
             step = one.steps[0]
             if died and len(one.steps) == 1 and step.number == self._broken and step.begin <= self.reached:
                 one.drop()  # of the job, the step is over
@@ -185,8 +198,8 @@ class RankMerger:
 
     def set_aside(self, rank: int) -> None:
         """Have the job go on without `rank`, of which nothing is known any longer, until more of it is reported."""
-        one = self._ranks[rank]
-        if one.left == NOT_KNOWN:
+        one = self._ranks.get(rank)
+        if one is not None and one.left == NOT_KNOWN:
             one.left, one.aside, one.taken = one.known, True, False
             if one.steps and one.steps[-1].end == NOT_KNOWN:
                 one.steps.pop()
@@ -195,10 +208,13 @@ class RankMerger:
 
     def feed(self, rank: int, steps: Iterable[RankStep], pieces: Iterable[Piece], known: int) -> None:
         """Take what `rank` did up to `known` (ns), in order. A step that was open the last time comes again, first."""
-        one = self._ranks[rank]
+        if (one := self._ranks.get(rank)) is None:
+            return
         if one.aside:
             self._come(rank, one)
-            steps = [step for step in steps if step.number > self._number and not NOT_KNOWN < step.end <= self.reached]
+            one.latest = NO_STEP
+        if one.latest == NO_STEP and not one.steps and self.reached != NOT_KNOWN:  # the job is further
+            steps = [step for step in steps if not NOT_KNOWN < step.end <= self.reached]
         own = one.steps
         for step in steps:
             if own:
@@ -206,7 +222,7 @@ class RankMerger:
                     own.pop()
                 elif step.begin < own[-1].begin:
                     continue  # that was reported before
-            own.append(step)
+            own.append(step if not NOT_KNOWN < step.end < step.begin else step._replace(end=step.begin))
         if own and NOT_KNOWN < own[0].end < self._soonest:
             self._soonest = own[0].end
         for piece in pieces:
@@ -229,12 +245,31 @@ class RankMerger:
     @property
     def horizon(self) -> int:
         """The latest moment up to which it is known what all ranks did that are there, ns."""
-        known = self._slowest()
-        if known == _NEVER:
+        known = self.slowest()
+        if known == NEVER:
             known = max((one.known for one in self._ranks.values()), default=NOT_KNOWN)
         return max(known, self.reached)
 
-    def _slowest(self) -> int:
+    @property
+    def nobody(self) -> bool:
+        """Whether no rank is there, and the process of none has died."""
+        return all(one.left != NOT_KNOWN and not one.died for one in self._ranks.values())
+
+    def alone(self, rank: int) -> RankMerger:
+        """Return what goes on from `reached` with `rank` by itself."""
+        one, twin = self._ranks[rank], RankMerger(self.spread)
+        twin._ranks[rank] = replace(
+            one,
+            steps=deque(step for step in one.steps if step.end == NOT_KNOWN or step.end > self.reached),
+            pieces=deque(piece for piece in one.pieces if piece.end > self.reached),
+            joined=max(one.joined, self.reached),
+            taken=False,
+        )
+        twin._absent = dict(twin._ranks)
+        twin._behind, twin._soonest = [(one.known, rank)], 0
+        return twin
+
+    def slowest(self) -> int:
         """Return up to when the rank is known, of those that are there, of which least is known, ns."""
         behind = self._behind
         while behind:
@@ -246,7 +281,7 @@ class RankMerger:
                 heapreplace(behind, (one.known, rank))
             else:
                 return known
-        return _NEVER
+        return NEVER
 
     def undecided(self, at: int) -> Sequence[Stretch | JobStep]:
         """Return what the job does from `reached` up to `at` (ns, no later than the horizon), as far as known then.
@@ -283,6 +318,31 @@ class RankMerger:
         ready = begins[(len(expected) - 2) // 2][0] if len(missing) == 1 and begins else at
         return self._between(missing[0] if missing else self._lasting(), at, ready, begin)
 
+    def standing(self, at: int) -> Standing:
+        """Return who waits at `at` (ns, no later than the horizon), and for whom."""
+        inside: dict[int, RankStep] = {}
+        doing: dict[int, bool] = {}  # whether it does something of its own
+        for rank, one in self._ranks.items():
+            if one.left != NOT_KNOWN:
+                continue
+            doing[rank] = any(piece.begin < at <= piece.end for piece in one.pieces)
+            step = next((step for step in reversed(one.steps) if step.begin < at), None)
+            if step is not None and not NOT_KNOWN < step.end <= at:
+                inside[rank] = step
+        counts = Counter(step.number for rank, step in inside.items() if not doing[rank])
+        number = max(counts, key=lambda number: (counts[number], number), default=NO_STEP)
+        waiting = sorted(rank for rank, step in inside.items() if step.number == number and not doing[rank])
+        for item in self.undecided(at)[-1:]:
+            stretch = item.stretches[-1] if isinstance(item, JobStep) and item.stretches else item
+            if isinstance(stretch, Stretch) and stretch.waits and stretch.begin < stretch.end == at:
+                return Standing(number, waiting, stretch)
+        others = [rank for rank, one in self._ranks.items() if one.taken and rank not in waiting]
+        if len(others) == 1 and others[0] in inside and inside[others[0]].number < number:
+            # It is still in a step that the others have left.
+            since = sorted(inside[rank].begin for rank in waiting)[(len(waiting) - 1) // 2]
+            return Standing(number, waiting, Stretch(since, at, STEP_TIME, "", others[0], True))
+        return Standing(number, waiting, None)
+
     def _lasting(self) -> int:
         """Return the rank that is still there; the first of several, or the one that ended last."""
         ranks = self._ranks
@@ -291,7 +351,7 @@ class RankMerger:
     # --- steps --------------------------------------------------------------------------------------------------------
 
     def _decide(self) -> None:
-        while self._open == NOBODY and self._soonest <= self._slowest() and self._decide_step():
+        while not self.expected and self._open == NOBODY and self._soonest <= self.slowest() and self._decide_step():
             pass
 
     def _decide_step(self) -> bool:
@@ -305,10 +365,10 @@ class RankMerger:
             if steps and steps[0].end != NOT_KNOWN and (first is None or steps[0].end < first.end):
                 first = steps[0]
         if first is None:
-            self._soonest = _NEVER
+            self._soonest = NEVER
             return False
         self._soonest, number, latest = first.end, first.number, first.end + self.spread
-        if self._soonest > self._slowest():
+        if self._soonest > self.slowest():
             return False
         members, open_on, died = dict[int, RankStep](), NOBODY, False
         for rank, one in self._ranks.items():
@@ -326,9 +386,9 @@ class RankMerger:
             self.apart += 1
         if self.reached == NOT_KNOWN:
             self.reached = min(one.joined for one in self._ranks.values())
-        if self._goes_on(number, members):
+        if goes_on := self._goes_on(number, members):
             self._conclude(number, members)
-        self._take_part(members)
+        self._take_part(members, goes_on)
         return True
 
     def _goes_on(self, number: int, members: dict[int, RankStep]) -> bool:
@@ -382,12 +442,12 @@ class RankMerger:
         self._decided.append(JobStep(number, begin, end, flags, self._within(members, begin, end)))
         self.reached = end
 
-    def _take_part(self, members: dict[int, RankStep]) -> None:
+    def _take_part(self, members: dict[int, RankStep], goes_on: bool) -> None:
         """Go on behind a step of `members`; those that do not know yet that another one died are still in it."""
         interrupted = any(step.flags & DIED for step in members.values())
         self._broken = next(iter(members.values())).number if interrupted else NO_STEP
         for one in self._ranks.values():
-            one.taken = one.taken and interrupted
+            one.taken = one.taken and (interrupted or not goes_on)
             while one.pieces and one.pieces[0].end <= self.reached:
                 one.pieces.popleft()
         for rank, step in members.items():
@@ -395,7 +455,10 @@ class RankMerger:
             one.taken = True
             if not interrupted or step.flags & FAILED:
                 one.drop()
+        begun = min(step.begin for step in members.values())
         for rank, one in list(self._absent.items()):
+            if one.died and goes_on and not interrupted and begun >= one.left:
+                one.died, one.aside = False, True  # the others began this step without it: they go on
             if not one.died and all(piece.category != RECOVERY for piece in one.pieces):
                 del self._absent[rank]
 
@@ -404,7 +467,8 @@ class RankMerger:
     def _between(self, rank: int, until: int, since: int, reached: int) -> list[Stretch]:
         """Return the time from `reached` on in which the job waits for `rank`, which begins the next step at `until`.
 
-        Most of the others could work from `since` on. Whoever is away has the job wait for it first.
+        Most of the others could work from `since` on. Whoever is away has the job wait for it first, until `rank`
+        waits for a slice: it knows.
         """
         ranks = self._ranks
         away = [(other, piece) for other, piece in self._absences(until) if piece.end > reached]
@@ -412,11 +476,12 @@ class RankMerger:
         edges = {reached, until, min(max(since, reached), until), *(piece.begin for piece in own)}
         stretches: list[Stretch] = []
         pieces = iter(own)
-        piece = next(pieces, None)
+        piece, noticed = next(pieces, None), False
         for begin, end, count, gone in _longest(away, edges):
             while piece is not None and piece.end <= begin:
                 piece = next(pieces, None)
-            if gone is not None:
+            noticed = noticed or (piece is not None and piece.category in _ELASTIC)
+            if gone is not None and not noticed:
                 waits = len(ranks) > 1 and 2 * count <= len(ranks)
                 stretches.append(Stretch(begin, end, RECOVERY, "", gone[0], waits))
             elif piece is not None:

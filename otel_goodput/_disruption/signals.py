@@ -2,7 +2,8 @@
 
 Where the signal's action is the default one, which ends the process, a handler of ours finishes the recorders first. It
 runs on the main thread and keeps it: training that went on would run into its own workers' deaths, and into spans that
-have ended. Then it restores the default action and raises the signal again. Two things make it wait for a moment: a
+have ended. Python's handlers of other signals, such as that of a data loader for the death of its workers, are out of
+force from then on. Last, it restores the default action and raises the signal again. Two things make it wait: a
 callback of the user's runs while training goes on, and a main thread in native code (waiting for a dead peer, say) does
 not come to run a Python handler. So a thread of ours does the work; the interpreter's wake-up descriptor notifies it of
 every signal at once.
@@ -66,6 +67,7 @@ if ctypes is not None:
                 ("restorer", ctypes.c_void_p),
             ]
 
+    _IGNORING = Action(IGNORE, 0, bytes(_Sigaction(handler=IGNORE)))
 
 _SIGACTION: Any = None  # the C library's
 if ctypes is not None and sys.platform != "win32":
@@ -103,6 +105,8 @@ def call_action(signum: int, action: Action) -> None:
 
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+# Their default action does nothing. To ignore SIGCHLD does: the kernel then reaps children in our place.
+IDLE: Final = {getattr(signal, name, None) for name in ("SIGCHLD", "SIGCONT", "SIGURG", "SIGWINCH")}
 SYNC: Final = 0  # no signal has this number
 RAN: Final = 128  # added to a signal's number to say that its Python handler ran
 RECORDING_S: Final = 0.5  # s that a native handler waits at most until the notice is in the journal
@@ -155,6 +159,7 @@ class Signals:
         self._ending = False
         self._finishing = False  # the main thread must not go on
         self._kept = threading.Event()  # the main thread is kept
+        self._kept_until = 0.0  # monotonic s
         self._ended_by: int = signal.SIGTERM
         self._thread: threading.Thread | None = None
         self._caught_up = threading.Event()
@@ -290,12 +295,14 @@ class Signals:
         python = link.python if link.native is None or passed_on else None
         try:
             if not alone:
-                self._announce(signum)
-                if self._wakeup is not None:
-                    self._wakeup[1].send(bytes([signum + RAN]))
-                holds = self._finishing or (link.python is None and link.native is None and self._holds())
-                if holds and threading.get_ident() not in deadline.closing:
-                    self._keep()
+                try:
+                    self._announce(signum)
+                    if self._wakeup is not None:
+                        self._wakeup[1].send(bytes([signum + RAN]))
+                finally:  # whatever another signal's handler has raised in there
+                    holds = self._finishing or (link.python is None and link.native is None and self._holds())
+                    if holds and threading.get_ident() not in deadline.closing:
+                        self._keep()
             elif link.native is not None and not passed_on:
                 link.called = time.monotonic()
                 call_action(signum, link.native)
@@ -315,22 +322,29 @@ class Signals:
     def _keep(self) -> None:
         """Keep the main thread until the recorders have finished; our thread then ends the process.
 
-        Handlers of other signals run here, such as that of a data loader for the death of its workers: what they raise
-        is of no interest any more.
+        A handler of another signal that is due already may raise anything here, which is of no interest any more.
         """
-        if self._kept.is_set():
-            return  # another signal meanwhile
-        self._kept.set()
-        until = time.monotonic() + self._grace_s + KEPT_S
-        while (left := until - time.monotonic()) > 0:
+        while not self._ending:
             try:
-                time.sleep(left)
+                self._silence_others()
+                if not self._kept.is_set():  # else another signal meanwhile
+                    self._kept_until = time.monotonic() + self._grace_s + KEPT_S
+                    self._kept.set()
+                time.sleep(max(0.0, self._kept_until - time.monotonic()))
+                self._ending = True
             except BaseException:
                 continue
-        self._ending = True
         signal.signal(self._ended_by, signal.SIG_DFL)
         os.kill(os.getpid(), self._ended_by)
         time.sleep(KEPT_S)  # the signal is delivered before this has ended
+
+    def _silence_others(self) -> None:
+        """Take Python's handlers of all other signals out of force: the main thread, on which they run, has ended."""
+        ours = next((link.ours.handler for link in self._links.values() if link.ours is not None), None)
+        for signum in signal.valid_signals() - {*SIGNALS}:
+            action = read_action(signum)
+            if action is not None and action.handler == ours:
+                write_action(signum, None if signum in IDLE else _IGNORING)
 
     def _announce(self, signum: int) -> None:
         moment = self._clock()
@@ -424,12 +438,17 @@ class Signals:
             return  # the default action spares process 1 of a container: it goes on, and so does its recording
         self._ended_by = signum
         until = time.monotonic() + self._grace_s
+        if self._holds():
+            self._silence_others()
         # Other recorders of this process end with it, and were notified of the signal before us or together with us.
         ending = [signals for signals in {self, *_installed} if not signals._removed]
         for signals in ending:
             signals._notices.settled(max(0.0, until - time.monotonic()))
         self._finishing = True
-        if not self._kept.is_set():  # training went on while a callback ran; or the main thread is in native code
+        self._silence_others()
+        # Training went on while a callback ran; what another handler raised has led the main thread past ours; or
+        # the main thread is in native code.
+        if not self._kept.is_set():
             main = threading.main_thread().ident
             if main is not None and hasattr(signal, "pthread_kill"):
                 signal.pthread_kill(main, signum)

@@ -24,6 +24,7 @@ from otel_goodput._journal.rundir import FACTS, RunDirectory
 from otel_goodput._journal.sidecars import FIGURE, SCALAR, WORDS, Members, Named, Sidecar, kept
 from otel_goodput._runtime.guard import contain
 from otel_goodput._settings.config import Config
+from otel_goodput._settings.options import Settings
 from otel_goodput._text.durations import NS
 from otel_goodput._text.redact import HIDDEN, encodable, names_secret, redact, secrets, shown
 from otel_goodput.semconv import SCHEDULING_STAGES, SchedulingStage
@@ -165,6 +166,11 @@ class Facts(NamedTuple):
     exporters: dict[str, str]  # the project of Google Cloud that spans go to, else empty, by name
     scheduling: dict[str, float]  # s that the attempt waited before its program ran, by stage, as far as known
     compile_cache: dict[str, float]  # ``CACHE`` of jax's compilation cache; empty if that is not in use
+
+    @property
+    def role(self) -> str:
+        """What the process does in a job of several roles; empty if it was not given."""
+        return self.settings.get(Settings.role.variable, ("", ""))[0]
 
 
 _MAPPING: Final = Named(SCALAR)

@@ -1,155 +1,46 @@
-"""How what a rank publishes travels to the leader of its job: through the run's folder, if all ranks share it.
+"""How what a rank publishes travels to the leader of its job: through what the job has already.
 
-A rank keeps its latest messages in an :class:`Outbox`. A channel brings the outbox to a place of the rank's own, which
-only this rank writes and any rank may read, so that nobody waits for anybody. A message may be seen there several
-times, by way of several channels even; the reader's :class:`Inbox` gives each out once.
+That is the run's folder, if the ranks share it; else the key-value store of jax.distributed; else that of
+torch.distributed. Each rank writes to a place of its own there, which any rank may read, so that nobody waits for
+anybody. The folder is shared by those who see in it the same leader as in the store.
 
-Nothing here is for the training thread: a disk may hang.
+Nothing here is for the training thread: a disk or a connection may hang.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from struct import Struct
-from typing import Final, NamedTuple, Protocol
-from zlib import crc32
+from typing import Final, Protocol, TypeVar
 
-from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.rundir import RunDirectory, folder_name
+from otel_goodput._live.outbox import HEAD, KEPT, MOST, Frame, Inbox, Outbox, frames_of, opening_of, writer_of
+from otel_goodput._live.stores import Patience, Store, current_store
 from otel_goodput._runtime import files
 from otel_goodput._runtime.guard import report_once
-from otel_goodput._text.quantities import plural
 from otel_goodput._text.redact import redacting_logger, without_credentials
 
 logger = redacting_logger(__name__)
 
-MOST: Final = 64 * files.KIB  # bytes of a message
-KEPT_NS: Final = 600_000_000_000  # a leader that was away for no longer gets what it missed,
-KEPT: Final = 8 * MOST  # unless that is more than so many bytes of a rank
+T = TypeVar("T")
+
 RETRY_S: Final = 30.0  # until a channel that has failed is tried again, and the choice is looked at again
 PROBED: Final = 64  # ranks that have sent nothing yet, looked for in one round
 
-_MAGIC: Final = b"OGRANK\x00\x01"
-_HEAD: Final = Struct("<8sQQ")  # magic, generation, writer
-_FRAME: Final = Struct("<IIQQq")  # bytes of the message, CRC-32 of all after it, writer, number, ns since the epoch
-_CHECKED: Final = 8  # bytes of a frame before what the checksum is of
 _SLACK: Final = MOST  # bytes of old frames that a small file may hold
-LARGEST: Final = _HEAD.size + 2 * (KEPT + MOST) + _SLACK  # bytes of a file
+LARGEST: Final = HEAD.size + 2 * (KEPT + MOST) + _SLACK  # bytes of a file
 
-
-class Frame(NamedTuple):
-    """A message on its way. The numbers of one writer follow each other; a rank that restarts is another writer."""
-
-    writer: int
-    number: int
-    at: int  # ns since the epoch
-    message: bytes
-
-    def encode(self) -> bytes:
-        tail = _FRAME.pack(0, 0, self.writer, self.number, self.at)[_CHECKED:] + self.message
-        return _FRAME.pack(len(self.message), crc32(tail), self.writer, self.number, self.at) + self.message
-
-
-def frames_of(data: bytes) -> tuple[list[Frame], int]:
-    """Decode whole frames; returns them and how many bytes they take. A torn or damaged one ends them."""
-    frames, at = [], 0
-    while at + _FRAME.size <= len(data):
-        size, checksum, writer, number, moment = _FRAME.unpack_from(data, at)
-        end = at + _FRAME.size + size
-        if size > MOST or end > len(data) or crc32(data[at + _CHECKED : end]) != checksum:
-            break
-        frames.append(Frame(writer, number, moment, data[at + _FRAME.size : end]))
-        at = end
-    return frames, at
-
-
-def opening_of(data: bytes) -> bytes:
-    """Return the header of what an :class:`Outbox` has written; empty if it is not one."""
-    return data[: _HEAD.size] if data.startswith(_MAGIC) and len(data) >= _HEAD.size else b""
-
-
-def writer_of(data: bytes) -> int:
-    """Return who has written it; 0 if nobody has."""
-    return int(_HEAD.unpack_from(data)[2]) if opening_of(data) else 0
-
-
-class Outbox:
-    """The latest messages of this process, and those of the one before it in its place that may not be read yet."""
-
-    def __init__(self) -> None:
-        self.writer = secrets.randbits(63) + 1
-        self.size = 0  # bytes
-        self.number = 0  # of the latest message
-        self._frames: deque[tuple[Frame, bytes]] = deque()
-
-    def add(self, message: bytes) -> bytes:
-        """Add a message; returns its frame. The oldest ones are dropped once they are too old or too many."""
-        self.number += 1
-        frame = Frame(self.writer, self.number, time.time_ns(), message)
-        data = frame.encode()
-        self._frames.append((frame, data))
-        self.size += len(data)
-        while self.size > KEPT or self._frames[0][0].at < frame.at - KEPT_NS:
-            self._drop()
-        return data
-
-    def adopt(self, data: bytes) -> None:
-        """Take over the messages that the process before this one has left."""
-        left = frames_of(data[_HEAD.size :])[0] if opening_of(data) else []
-        for frame in reversed(left):
-            encoded = frame.encode()
-            if self.size + len(encoded) > KEPT:
-                break
-            self._frames.appendleft((frame, encoded))
-            self.size += len(encoded)
-
-    def _drop(self) -> None:
-        self.size -= len(self._frames.popleft()[1])
-
-    def whole(self) -> bytes:
-        """Return all of it, as a new generation."""
-        return _HEAD.pack(_MAGIC, secrets.randbits(64), self.writer) + b"".join(data for _, data in self._frames)
-
-
-class Inbox:
-    """Gives out each message of each rank once.
-
-    Attributes:
-        lost: how many messages of a rank never came, because they were overwritten before they were read.
-    """
-
-    _WRITERS: Final = 16  # of one rank that are remembered
-
-    def __init__(self) -> None:
-        self.lost: Counter[int] = Counter()
-        self._latest: dict[int, dict[int, int]] = {}  # number of the latest message, by rank and writer
-
-    def __contains__(self, rank: int) -> bool:
-        return rank in self._latest
-
-    def take(self, rank: int, frames: Iterable[Frame]) -> list[bytes]:
-        """Return the messages of `frames` that are new. What is old when the rank is seen first is left out."""
-        latest = self._latest.setdefault(rank, {})
-        oldest = 0 if latest else time.time_ns() - KEPT_NS
-        messages = []
-        for frame in frames:
-            before = latest.get(frame.writer)
-            if frame.at < oldest or (before is not None and frame.number <= before):
-                continue
-            if before is not None:
-                if frame.number > before + 1:
-                    self.lost[rank] += frame.number - before - 1
-            elif len(latest) >= self._WRITERS:
-                del latest[next(iter(latest))]
-            latest[frame.writer] = frame.number
-            messages.append(frame.message)
-        return messages
+TRIMMED: Final = 8 * files.KIB  # bytes in a store beyond which a rank looks what the leader has read
+STORED: Final = 2 * MOST  # bytes in a store, of a rank whose leader reads nothing
+TOGETHER: Final = 64  # ranks whose messages are fetched from a store with one call
+_READ: Final = Struct("<IQQ")  # rank, writer and number of the latest message that the leader has
 
 
 class Channel(Protocol):
@@ -157,7 +48,10 @@ class Channel(Protocol):
 
     @property
     def name(self) -> str:
-        """The channel in use: ``folder``; empty if there is none."""
+        """The channel in use: ``folder``, ``jax`` or ``torch``; empty if none is known to work.
+
+        To the leader it is the one through which most ranks come to it.
+        """
 
     def publish(self, data: bytes) -> None:
         """Send a message of this rank, at most ``MOST`` bytes. Raises ValueError if it is longer. May wait."""
@@ -166,8 +60,29 @@ class Channel(Protocol):
         """Return the new messages by rank, those of a rank in the order in which it sent them. May wait."""
 
 
+class _Way(Protocol):
+    """One of the ways. Its methods may wait, and raise."""
+
+    name: str
+
+    def writer(self, rank: int) -> int:
+        """Return who wrote last what this way has of a rank; 0 if it has nothing."""
+
+    def remains(self) -> bytes:
+        """Return what the process before this one has left."""
+
+    def send(self, outbox: Outbox, frame: bytes) -> None:
+        """Bring the latest message there, and those that are not there yet."""
+
+    def look(self, ranks: Iterable[int]) -> Iterator[tuple[int, list[Frame]]]:
+        """Yield what is new of `ranks`."""
+
+    def confirm(self, latest: Mapping[int, tuple[int, int]]) -> None:
+        """Let the ranks know which messages the leader has."""
+
+
 class _Folder:
-    """A file of each rank in the run's folder, to which it appends. Its methods raise OSError.
+    """A file of each rank in the run's folder, to which it appends.
 
     Files are opened each time: that is when NFS looks at the server, and closed after writing: when it sends. When a
     file is long, one with the latest messages takes its place.
@@ -186,15 +101,19 @@ class _Folder:
     def _path(self, rank: int) -> Path:
         return self._run.file("updates", rank)
 
+    def writer(self, rank: int) -> int:
+        try:
+            return writer_of(files.beginning(self._path(rank), HEAD.size))
+        except FileNotFoundError:
+            return 0
+
     def remains(self) -> bytes:
-        """Return what the process before this one has left."""
         try:
             return files.read(self._own, LARGEST)
-        except FileNotFoundError:
+        except (FileNotFoundError, files.TooLarge):
             return b""
 
     def send(self, outbox: Outbox, frame: bytes) -> None:
-        """Bring the latest message there, and those that are not there yet."""
         head, self._head = self._head, b""
         number, self._number = self._number, outbox.number
         if head and number == outbox.number - 1 and self._size + len(frame) <= 2 * outbox.size + _SLACK:
@@ -235,9 +154,9 @@ class _Folder:
         file = files.descriptor(self._path(rank), os.O_RDONLY)
         try:
             before, read = self._read.get(rank, (b"", 0))
-            head = opening_of(os.pread(file, _HEAD.size, 0))
+            head = opening_of(os.pread(file, HEAD.size, 0))
             if head != before:
-                read = _HEAD.size
+                read = HEAD.size
             size = min(os.fstat(file).st_size, LARGEST) - read
             data = os.pread(file, size, read) if head and size > 0 else b""
         finally:
@@ -245,6 +164,63 @@ class _Folder:
         frames, used = frames_of(data)
         self._read[rank] = head, read + used
         return frames
+
+    def confirm(self, latest: Mapping[int, tuple[int, int]]) -> None:
+        """Nobody looks for that: what is old takes no room for long."""
+
+
+class _Shelf:
+    """A key of each rank in a store, with the messages that the leader does not have yet, set anew for each one."""
+
+    def __init__(self, store: Store, run_id: str, process: int, leads: bool) -> None:
+        self.name = store.name
+        self.store = store
+        self._root = f"otel_goodput/{folder_name(run_id)}"
+        self._process = process
+        self._leads = leads
+        self._heads: dict[int, bytes] = {}  # of what was read of each rank
+        self._patience = {role: Patience() for role in ("send", "look")}  # for two threads
+
+    def _key(self, rank: int) -> str:
+        return f"{self._root}/{rank // TOGETHER}/{rank}"
+
+    def _get(self, key: str) -> bytes:
+        return self._patience["send"].call(lambda: self.store.get(key))
+
+    def writer(self, rank: int) -> int:
+        return writer_of(self._get(self._key(rank)))
+
+    def remains(self) -> bytes:
+        return self._get(self._key(self._process))
+
+    def send(self, outbox: Outbox, frame: bytes) -> None:
+        if outbox.size > TRIMMED and not self._leads:
+            data = self._get(f"{self._root}/read")
+            for at in range(0, len(data) - _READ.size + 1, _READ.size):
+                rank, writer, number = _READ.unpack_from(data, at)
+                if rank == self._process:
+                    outbox.forget(writer, number)
+        data = outbox.whole(TRIMMED if self._leads else STORED)  # nobody confirms what the leader sends
+        self._patience["send"].call(lambda: self.store.set(self._key(self._process), data))
+
+    def look(self, ranks: Iterable[int]) -> Iterator[tuple[int, list[Frame]]]:
+        wanted = {str(rank): rank for rank in ranks}
+        groups: dict[str, list[str]] = {}
+        for name, rank in wanted.items():
+            groups.setdefault(f"{self._root}/{rank // TOGETHER}", []).append(name)
+
+        def fetch() -> list[tuple[str, bytes]]:
+            return [each for group, names in groups.items() for each in self.store.several(group, names)]
+
+        for name, data in self._patience["look"].call(fetch) if groups else ():
+            head = opening_of(data)
+            if (rank := wanted.get(name, -1)) >= 0 and head and head != self._heads.get(rank):
+                self._heads[rank] = head
+                yield rank, frames_of(data[HEAD.size :])[0]
+
+    def confirm(self, latest: Mapping[int, tuple[int, int]]) -> None:
+        data = b"".join(_READ.pack(rank, *message) for rank, message in latest.items())
+        self._patience["look"].call(lambda: self.store.set(f"{self._root}/read", data))
 
 
 class RankChannel:
@@ -258,19 +234,22 @@ class RankChannel:
     """
 
     def __init__(self, run: RunDirectory | None, run_id: str, process: int, count: int, leader: int = 0) -> None:
+        self.name = ""
+        self._run_id, self._process, self._leader = run_id, process, leader
         self._outbox = Outbox()
         self._inbox = Inbox()
         self._folder = None if run is None else _Folder(run, process)
+        self._shelf: _Shelf | None = None
         self._others = [rank for rank in range(count) if rank != process]
         self._turn = 0  # where to go on looking for ranks that have sent nothing
         self._adopted = False
+        self._shared = True  # the folder, as far as is known
+        self._unsure = True  # because the store does not have the leader yet
+        self._chosen_at = self._all_at = -RETRY_S  # s, monotonic: when the folder and the store were compared, and when
+        # all ranks were looked for in each of them
+        self._by: dict[int, str] = {}  # the name of the way that the latest message of each rank took
+        self._retry: dict[str, float] = {}  # s, monotonic: when a way that has failed is tried again
         self._sending, self._receiving = threading.Lock(), threading.Lock()
-        self._retry: dict[str, float] = {}  # s, monotonic: when a channel that has failed is tried again
-
-    @property
-    def name(self) -> str:
-        """The channel in use; empty if there is none, or it does not work."""
-        return "" if self._folder is None or not self._works(self._folder) else self._folder.name
 
     @property
     def lost(self) -> Mapping[int, int]:
@@ -283,50 +262,97 @@ class RankChannel:
             raise ValueError(f"a message of {len(data)} bytes; at most {MOST} can be sent")
         with self._sending:
             frame = self._outbox.add(data)
-            folder = self._folder
-            if folder is None or not self._works(folder):
-                return
-            try:
-                if not self._adopted:
-                    self._adopted = True
-                    with suppress(OSError):
-                        self._outbox.adopt(folder.remains())
-                folder.send(self._outbox, frame)
-            except OSError as error:
-                self._failed(folder, error)
+            for way in self._chosen():
+                if self._try(way, partial(self._send, way, frame)) and self._process != self._leader:
+                    self._use(way.name)
+
+    def _send(self, way: _Way, frame: bytes) -> bool:
+        if not self._adopted:
+            self._outbox.adopt(way.remains())
+            self._adopted = True
+        way.send(self._outbox, frame)
+        return True
+
+    def _chosen(self) -> Sequence[_Way]:
+        """The way to send a message; the leader itself uses all, so that the others see which of them it has."""
+        ways = self._ways()
+        folder, shelf = self._folder, self._shelf
+        if self._process == self._leader or len(ways) < 2 or folder is None or shelf is None:
+            return ways
+        now = time.monotonic()
+        if self._unsure or now - self._chosen_at >= RETRY_S:
+            self._chosen_at = now
+            there = self._try(shelf, lambda: shelf.writer(self._leader))
+            here = self._try(folder, lambda: folder.writer(self._leader))
+            self._unsure, self._shared = not there, there in (0, None, here)
+        return [folder if self._shared else shelf]
 
     def receive(self) -> Mapping[int, Sequence[bytes]]:
         """Return the new messages by rank, those of a rank in the order in which it sent them. May wait."""
         messages: dict[int, list[bytes]] = {}
         with self._receiving:
-            folder = self._folder
-            if folder is None or not self._works(folder):
-                return messages
-            try:
-                for rank, frames in folder.look(self._wanted()):
-                    if new := self._inbox.take(rank, frames):
-                        messages.setdefault(rank, []).extend(new)
-            except OSError as error:
-                self._failed(folder, error)
+            now, wanted = time.monotonic(), self._wanted()
+            every = now - self._all_at >= RETRY_S
+            if every:
+                self._all_at = now
+            for way in self._ways():
+                # A rank that comes by one way is looked for on the others now and then.
+                ranks = wanted if every else [rank for rank in wanted if self._by.get(rank, way.name) == way.name]
+                self._try(way, partial(self._take, way, ranks, messages))
+            if self._process == self._leader and self._by:
+                self._use(Counter(self._by.values()).most_common(1)[0][0])
         return messages
+
+    def _take(self, way: _Way, ranks: Sequence[int], messages: dict[int, list[bytes]]) -> None:
+        any_new = False
+        for rank, frames in way.look(ranks):
+            if new := self._inbox.take(rank, frames):
+                messages.setdefault(rank, []).extend(new)
+                self._by[rank], any_new = way.name, True
+        if any_new and self._process == self._leader:
+            way.confirm(self._inbox.latest)
 
     def _wanted(self) -> list[int]:
         """The ranks to look for: those that have sent something, and some of the others in turn."""
-        known = [rank for rank in self._others if rank in self._inbox]
-        unknown = [rank for rank in self._others if rank not in self._inbox]
+        known = [rank for rank in self._others if rank in self._by]
+        unknown = [rank for rank in self._others if rank not in self._by]
         if len(unknown) > PROBED:
             self._turn = (self._turn + PROBED) % len(unknown)
             unknown = (unknown[self._turn :] + unknown[: self._turn])[:PROBED]
         return known + unknown
 
-    def _works(self, folder: _Folder) -> bool:
-        return time.monotonic() >= self._retry.get(folder.name, 0.0)
+    def _ways(self) -> list[_Way]:
+        """The ways that there are and that have not failed lately."""
+        before = None if self._shelf is None else self._shelf.store
+        store = current_store(before)
+        if store is None:
+            self._shelf = None
+        elif store is not before:
+            self._shelf = _Shelf(store, self._run_id, self._process, self._process == self._leader)
+            self._unsure = True
+        now = time.monotonic()
+        ways: tuple[_Way | None, ...] = (self._folder, self._shelf)
+        return [way for way in ways if way is not None and now >= self._retry.get(way.name, 0.0)]
 
-    def _failed(self, folder: _Folder, error: Exception) -> None:
-        self._retry[folder.name] = time.monotonic() + RETRY_S
-        report_once(
-            f"rank channel {folder.name}",
-            "what the ranks do is not exchanged through the run's folder: %s; will retry every %s",
-            without_credentials(str(error)),
-            plural(int(RETRY_S), "second"),
-        )
+    def _use(self, name: str) -> None:
+        if name != self.name:
+            self.name = name
+            logger.debug("what the ranks do is exchanged through %s", name)
+
+    def _try(self, way: _Way, call: Callable[[], T]) -> T | None:
+        """Return what `call` returns; None if it fails, which is reported once."""
+        try:
+            return call()
+        except Exception as error:  # stores raise their own
+            self._retry[way.name] = time.monotonic() + RETRY_S
+            if self.name == way.name:
+                self.name = ""
+            report_once(
+                f"rank channel {way.name}",
+                "what the ranks do is not exchanged through %s: %s: %s; it is tried again every %.0f s",
+                "the run's folder" if way is self._folder else f"the store of {way.name}.distributed",
+                type(error).__name__,
+                without_credentials(str(error)),
+                RETRY_S,
+            )
+            return None

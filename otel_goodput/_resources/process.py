@@ -128,6 +128,7 @@ def describe(
     count: int,
     more: Mapping[str, types.AttributeValue] | None = None,
     *,
+    role: str | None = None,
     detect: bool = True,
     traced: bool = True,
 ) -> DetectedResource:
@@ -137,6 +138,7 @@ def describe(
     several launchers, the outermost one that counts its restarts is named.
 
     Args:
+        role: what the process does, if it was given.
         detect: whether to ask the machine; if not, only the environment is read.
         traced: whether the attempt's trace has the id that we give it; a provider of the user's own chooses another.
     """
@@ -148,6 +150,7 @@ def describe(
         **({semconv.TRACE_ID: f"{attempt_trace_id(run_id, attempt):032x}"} if traced else {}),
         semconv.PROCESS_INDEX: process,
         semconv.PROCESS_COUNT: count,
+        **({semconv.ROLE: role} if role else {}),
         semconv.PROCESS_PID: os.getpid(),
         # Tells a collector that it need not derive metrics from these spans: this process exports its own.
         semconv.TELEMETRY_DISTRO_NAME: semconv.SCOPE_NAME,

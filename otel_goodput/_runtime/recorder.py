@@ -129,6 +129,7 @@ class Recorder(Phases):
             config.process_index,
             config.process_count,
             config.resource_attributes,
+            role=config.role,
             detect=not self._in_memory,
             traced=tracer_provider is None,
         )

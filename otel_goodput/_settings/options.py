@@ -19,6 +19,7 @@ from otel_goodput._runtime.guard import report_once
 from otel_goodput._settings import envvars
 from otel_goodput._settings.envvars import EnvVar
 from otel_goodput._text.durations import NS, parse_duration, parse_moment
+from otel_goodput._text.redact import encodable
 from otel_goodput.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ V = TypeVar("V")
 
 FEWEST_SPANS: Final = 100  # lowest limit for a trace
 MOST_PROCESSES: Final = 1 << 16  # in a job
+LONGEST_ROLE: Final = 64  # characters
 
 # What watches a job besides its phases: libraries, and what announces or describes the end.
 INTEGRATIONS: Final = ("jax", "torch", "orbax", "signals", "maintenance", "kubernetes")
@@ -102,6 +104,13 @@ def _processes(text: str) -> str:
     if all(part.isascii() and part.isdigit() and len(part) < 16 for part in parts):
         return ",".join(str(int(part)) for part in parts)
     raise ValueError(f"processes must be leader, all, or indices such as 0,4, not {text!r}")
+
+
+def _role(text: str) -> str:
+    role = encodable(text.strip())
+    if len(role) > LONGEST_ROLE or not role.isprintable():
+        raise ValueError(f"a role is up to {LONGEST_ROLE} printable characters, not {role[: 2 * LONGEST_ROLE]!r}")
+    return role
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -343,6 +352,14 @@ class Settings:
         "number of processes; by default the launcher's value",
         _whole("a process count", 1, MOST_PROCESSES),
     )
+    role = Option(
+        "str | None",
+        "string",
+        "",
+        "what this process does, such as actor or learner, if a job has processes that do different things: each role "
+        "is accounted by itself, and the job is their sum, weighted by devices",
+        _role,
+    )
     leader = Argument[int]("int", "index of the process whose phases make up the account", default=0)
     ideal_step_time = Argument("float | None", "in seconds, instead of the estimate", _ideal)
     flops_per_step = Argument(
@@ -459,6 +476,7 @@ class Options(TypedDict, total=False):
     submitted_at: float | str | None
     process_index: int | None
     process_count: int | None
+    role: str | None
     leader: int
     ideal_step_time: float | None
     flops_per_step: float | None

@@ -16,6 +16,7 @@ from otel_goodput._accounting.rank_updates import Opened
 from otel_goodput._accounting.ranks import DIED, STEP_TIME, Piece, RankStep
 from otel_goodput._accounting.rules import CUSTOM, DATA_LOADING_TIME, FIXED, OTHER, RECOVERY
 from otel_goodput._accounting.tracing import Tracer
+from otel_goodput._journal.facts import facts_of
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._timeline.damage import Damages
 from otel_goodput._timeline.reader import all_events
@@ -144,9 +145,11 @@ def account_of_ranks(
 
     account = JobAccount(spread=spread, record=taken)
     for rank, digest in digests.items():
+        facts = facts_of(folder, folder.attempts(rank)[-1], rank)
+        account.place(rank, "" if facts is None else facts.role)
         account.join(rank, digest.begin)
     if digests:
-        account.note(digests[min(digests)].noted)
+        account.note(digests[min(digests)].noted, min(digests))
     for rank, digest in digests.items():
         account.feed(rank, digest.steps, digest.pieces, digest.end)
     for rank, digest in digests.items():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from operator import methodcaller
 from typing import Any
 
@@ -29,12 +29,14 @@ class SimulatedJob:
     steps: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
     pieces: dict[int, list[tuple[int, int, int, str]]] = field(default_factory=dict)
     begins: dict[int, int] = field(default_factory=dict)
-    absences: dict[int, list[tuple[int, int]]] = field(
-        default_factory=dict
-    )  # from the last sign of life to the restart
-    deaths: dict[int, int] = field(
-        default_factory=dict
-    )  # by index of the group that ended with it: when the first died
+    # From the last sign of life to the restart.
+    absences: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    # By index of the group that ended with it: when the first died.
+    deaths: dict[int, int] = field(default_factory=dict)
+    joins: set[int] = field(default_factory=set)  # ranks that came later
+    leaves: dict[int, int] = field(default_factory=dict)  # when ranks left for good
+    slow: int = -1  # the rank with the slow loader
+    delayed: int = 0  # the others by it, in all
 
     @property
     def end(self) -> int:
@@ -48,6 +50,17 @@ class SimulatedJob:
         ends = (end for steps in self.steps.values() for _, _, end in steps)
         return max(*ends, *(back for absences in self.absences.values() for _, back in absences), self.end) + 100
 
+    def without(self, rank: int) -> SimulatedJob:
+        """What is known of an undisturbed job of which one rank left nothing."""
+        groups = [
+            (number, {one: times for one, times in group.items() if one != rank}) for number, group in self.groups
+        ]
+        others = {
+            name: {one: value for one, value in getattr(self, name).items() if one != rank}
+            for name in ("steps", "pieces", "begins", "absences", "leaves")
+        }
+        return replace(self, groups=[(number, group) for number, group in groups if group], **others)
+
 
 def _crash(
     rng: random.Random, job: SimulatedJob, number: int, members: list[int], at: dict[int, int], began: dict[int, int]
@@ -60,7 +73,7 @@ def _crash(
     if early:
         death = at[victim] = began.pop(victim)
     group: dict[int, tuple[int, int]] = {}
-    ends = {rank: death if rank == victim else max(death, ready, at[rank]) + rng.randrange(60) for rank in members}
+    ends = {rank: death if rank == victim else max(death, ready, at[rank]) + rng.randrange(1, 60) for rank in members}
     for rank, end in ends.items():
         again = max(ends.values()) + rng.randrange(1, 90)
         job.absences[rank].append((end, again))
@@ -73,36 +86,56 @@ def _crash(
         job.groups.append((number, group))
 
 
-def simulate(rng: random.Random, *, restarts: bool = False) -> SimulatedJob:
-    """A synchronous job: a step is at work once all ranks have begun it, and ends on all of them at about one time."""
-    count, job = rng.choice((2, 3, 4, 8, 16)), SimulatedJob()
-    at = {rank: rng.randrange(50) for rank in range(count)}
+def simulate(
+    rng: random.Random, *, restarts: bool = False, counts: Sequence[int] = (2, 3, 4, 8, 16), slow_only: bool = False
+) -> SimulatedJob:
+    """A synchronous job: a step is at work once all ranks have begun it, and ends on all of them at about one time.
+
+    Ranks join later, and leave for good. With `slow_only`, nothing but the loader of one rank makes the others wait.
+    """
+    count, job = rng.choice(counts), SimulatedJob()
+    at = {rank: 0 if slow_only else rng.randrange(50) for rank in range(count)}
     job.begins = dict(at)
     job.steps = {rank: [] for rank in at}
     job.pieces = {rank: [] for rank in at}
     job.absences = {rank: [] for rank in at}
     idle = rng.randrange(count) if count > 2 and rng.random() < 0.3 else None  # opens no steps
     slow, saver, jitter = rng.randrange(count), rng.randrange(count), rng.choice((0, 1, 5))
-    late = {rank: rng.randrange(20) for rank in at} if rng.random() < 0.3 else {}  # joins later
-    number = rng.randrange(5)
+    late = {rank: rng.randrange(20) for rank in at} if rng.random() < 0.3 else {}  # takes part later
+    elastic = rng.random() < 0.3 and not restarts
+    joins = {rank: rng.randrange(1, 20) for rank in at if elastic and rank and rng.random() < 0.3}  # comes later
+    leaves = {rank: rng.randrange(5, 30) for rank in at if elastic and rank and rng.random() < 0.3}
+    number, sudden = rng.randrange(5), rng.choice((0.0, 0.02))
+    job.slow, often = slow, rng.choice((0.05, 0.7))
 
     def spend(rank: int, category: int, length: int, name: str = "") -> None:
         if length:
             job.pieces[rank].append((at[rank], at[rank] + length, category, name))
             at[rank] += length
 
-    for turn in range(rng.randrange(3, 40)):
-        members = [rank for rank in at if rank != idle and late.get(rank, 0) <= turn]
+    for turn in range(rng.randrange(3, 40) if count <= 16 else rng.randrange(3, 10)):
+        for rank in joins:
+            if joins[rank] == turn:  # while the others are between two steps
+                at[rank] = job.begins[rank] = max(at.values())
+        members = [
+            rank
+            for rank in at
+            if rank != idle and late.get(rank, 0) <= turn and joins.get(rank, 0) <= turn < leaves.get(rank, 40)
+        ]
         if not members:
             continue
         began: dict[int, int] = {}
         for rank in members:
             if turn == late.get(rank, 0):
-                spend(rank, INIT, rng.randrange(30))
+                spend(rank, INIT, 0 if slow_only else rng.randrange(30))
                 if job.groups:  # it joins no earlier than the others are there
-                    at[rank] = max(at[rank], *(end for _, end in job.groups[-1][1].values()))
-            spend(rank, LOAD, rng.randrange(5) + (rng.randrange(80) if rank == slow and rng.random() < 0.7 else 0))
-            if rank == saver and rng.random() < 0.1:
+                    at[rank] = max(at[rank], *(1 + end for _, end in job.groups[-1][1].values()))
+            delay = rng.randrange(80) if rank == slow and rng.random() < often else 0
+            if rank == slow and rng.random() < sudden:
+                delay += rng.randrange(3000)  # it hangs
+            job.delayed += delay if len(members) > 1 else 0
+            spend(rank, LOAD, rng.randrange(5) + delay)
+            if rank == saver and rng.random() < 0.1 and not slow_only:
                 spend(rank, SAVE, rng.randrange(100))
             at[rank] += rng.randrange(3)  # of nobody
             began[rank] = at[rank]
@@ -113,9 +146,8 @@ def simulate(rng: random.Random, *, restarts: bool = False) -> SimulatedJob:
             continue
         done = max(began.values())
         for rank in members:
-            if rng.random() < 0.05 or (
-                turn == 0 and rng.random() < 0.5
-            ):  # what it does inside the step, before the others can go on
+            inside = rng.random() < 0.05 or (turn == 0 and rng.random() < 0.5)
+            if inside and not slow_only:  # what it does inside the step, before the others can go on
                 at[rank] += rng.randrange(3)
                 category = rng.choice((CUSTOM, COMPILE, SAVE))
                 spend(rank, category, rng.randrange(1, 90), "evaluation" if category == CUSTOM else "")
@@ -130,6 +162,11 @@ def simulate(rng: random.Random, *, restarts: bool = False) -> SimulatedJob:
         number += 1
         if rng.random() < 0.03:
             number = max(0, number - rng.randrange(1, 6))  # all ranks go back
+    job.joins = {rank for rank in joins if job.steps[rank]}
+    for rank in joins.keys() - job.joins:
+        for known in (job.steps, job.pieces, job.begins, job.absences):
+            del known[rank]  # the job was over before
+    job.leaves = {rank: at[rank] for rank in leaves if job.steps.get(rank) and rank not in job.groups[-1][1]}
     return job
 
 
@@ -172,9 +209,11 @@ def reports(job: SimulatedJob, rng: random.Random) -> list[Callable[[Any], None]
     chunks: list[tuple[int, float, Callable[[Any], None]]] = []
     for rank, steps in job.steps.items():
         ends = {moment for absence in job.absences[rank] for moment in absence}
-        edges = sorted(
-            {*(rng.randrange(job.begins[rank], job.reported) for _ in range(rng.randrange(8))), *ends, job.reported}
-        )
+        until = job.leaves.get(rank, job.reported)
+        chosen = (rng.randrange(job.begins[rank], until + 1) for _ in range(rng.randrange(8)))
+        edges = sorted({*chosen, *ends, until})
+        if rank in job.joins:
+            chunks.append((job.begins[rank], -1.0, methodcaller("join", rank, job.begins[rank] * MS)))
         since = job.begins[rank]
         died = {end for end, _ in job.absences[rank]}
         back = {end for _, end in job.absences[rank]}
@@ -197,6 +236,8 @@ def reports(job: SimulatedJob, rng: random.Random) -> list[Callable[[Any], None]
             if edge in died:
                 chunks.append((edge, order + 2e-9, methodcaller("leave", rank, edge * MS, died=True)))
             since = edge
+        if rank in job.leaves:
+            chunks.append((until, until + 2.0, methodcaller("leave", rank, until * MS, died=False)))
     return [chunk[2] for chunk in sorted(chunks, key=lambda chunk: chunk[:2])]
 
 

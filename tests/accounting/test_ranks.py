@@ -6,6 +6,7 @@ import random
 import re
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,18 +30,36 @@ LOAD, SAVE = CATEGORY_INDEX[Category.DATA_LOADING], CATEGORY_INDEX[Category.CHEC
 OF_STEPS = (Category.PRODUCTIVE, Category.WASTED_PROGRESS, Category.IN_FLIGHT, Category.STALLED)
 SECOND = 1000 * MS
 JOBS = 60
+MANY_JOBS = 5000
+RELEASED = [
+    pytest.param(range(first, first + 250), id=f"{first}", marks=pytest.mark.release)
+    for first in range(JOBS, MANY_JOBS, 250)
+]
+SEEDS = pytest.mark.parametrize("seeds", [pytest.param(range(JOBS), id="usual"), *RELEASED])
 
 
-def jobs(*, restarts: bool) -> list[tuple[random.Random, SimulatedJob]]:
-    drawn = [(rng := random.Random(seed), simulate(rng, restarts=restarts)) for seed in range(JOBS)]
-    return [(rng, job) for rng, job in drawn if job.groups]
+def jobs(seeds: range, *, restarts: bool) -> Iterator[tuple[random.Random, SimulatedJob]]:
+    """Random jobs: one in a hundred of many ranks, and one in twenty with a rank of which nothing is known."""
+    for seed in seeds:
+        rng = random.Random(seed)
+        counts = (64, 200, 512) if seed % 100 == 99 else (2, 3, 4, 8, 16)
+        job = simulate(rng, restarts=restarts, counts=counts)
+        if seed % 20 == 19 and not restarts and len(job.begins) > 1:
+            job = job.without(rng.choice(sorted(job.begins)))
+        if job.groups:
+            yield rng, job
+
+
+def begun(job: SimulatedJob, account: RankMerger | JobAccount) -> None:
+    for rank, begin in job.begins.items():
+        if rank not in job.joins:
+            account.join(rank, begin * MS)
 
 
 def merged(job: SimulatedJob, rng: random.Random) -> tuple[RankMerger, list[tuple[int, int, tuple[object, ...]]]]:
     """What is decided of a job: begin, end (ns) and owner of each stretch, as the simulator names owners."""
     merger = RankMerger()
-    for rank, begin in job.begins.items():
-        merger.join(rank, begin * MS)
+    begun(job, merger)
     decided: list[tuple[int, int, tuple[object, ...]]] = []
     for report in reports(job, rng):
         report(merger)
@@ -55,8 +74,9 @@ def merged(job: SimulatedJob, rng: random.Random) -> tuple[RankMerger, list[tupl
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["undisturbed", "with restarts"])
-def test_each_moment_belongs_to_the_step_or_to_the_rank_that_the_job_waits_for(restarts: bool) -> None:
-    for rng, job in jobs(restarts=restarts):
+@SEEDS
+def test_each_moment_belongs_to_the_step_or_to_the_rank_that_the_job_waits_for(seeds: range, restarts: bool) -> None:
+    for rng, job in jobs(seeds, restarts=restarts):
         merger, decided = merged(job, rng)
         spent: Counter[object] = Counter()
         reached = min(job.begins.values()) * MS
@@ -69,11 +89,11 @@ def test_each_moment_belongs_to_the_step_or_to_the_rank_that_the_job_waits_for(r
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["undisturbed", "with restarts"])
-def test_one_ledger_accounts_the_job_and_its_categories_add_up_at_any_time(restarts: bool) -> None:
-    for rng, job in jobs(restarts=restarts):
+@SEEDS
+def test_one_ledger_accounts_the_job_and_its_categories_add_up_at_any_time(seeds: range, restarts: bool) -> None:
+    for rng, job in jobs(seeds, restarts=restarts):
         account = JobAccount([60 * SECOND])
-        for rank, begin in job.begins.items():
-            account.join(rank, begin * MS)
+        begun(job, account)
         begin = min(job.begins.values()) * MS
         for report in reports(job, rng):
             report(account)
@@ -94,6 +114,26 @@ def test_one_ledger_accounts_the_job_and_its_categories_add_up_at_any_time(resta
         assert startup >= expected[Category.PROGRAM_STARTUP]
         assert of_steps + startup == expected.pop("step", 0) + expected.pop(Category.PROGRAM_STARTUP, 0)
         assert +times == +expected
+
+
+@SEEDS
+def test_the_rank_with_the_slow_loader_is_the_one_that_cost_most(seeds: range) -> None:
+    right = wrong = 0
+    for seed in seeds:
+        rng = random.Random(seed)
+        job = simulate(rng, slow_only=True)
+        if not job.groups or 50 * job.delayed < job.end - min(job.begins.values()):
+            continue
+        account = JobAccount()
+        begun(job, account)
+        for report in reports(job, rng):
+            report(account)
+        whole = Counter[int]()
+        for cause, spent in account.costs.whole.items():
+            whole[cause.rank] += spent
+        named = max(whole, key=whole.__getitem__, default=None) == job.slow
+        right, wrong = right + named, wrong + (not named)
+    assert right > len(seeds) // 4 and 100 * wrong <= right + wrong
 
 
 # --- stories ----------------------------------------------------------------------------------------------------------
@@ -144,6 +184,20 @@ def test_an_account_that_is_continued_has_the_time_in_which_the_job_was_away() -
     assert totals.run.elapsed == before.run.elapsed + 30 * SECOND + round(3 * 1.5 * SECOND)
     assert totals.run.categories[Category.INFRASTRUCTURE_RECOVERY] == 30 * SECOND
     assert totals.attempts == 2 and totals.kept == 8
+
+
+def test_a_job_that_is_over_on_all_ranks_has_ended() -> None:
+    job = Ranks(4)
+    for _ in range(3):
+        job.step()
+    for rank, at in job.at.items():
+        job.account.feed(rank, (), [Piece(at, at + SECOND, CATEGORY_INDEX[Category.CHECKPOINT_SAVE])], at + SECOND)
+        job.account.leave(rank, at + SECOND, died=False)
+    open_one = job.account.totals()
+    job.account.conclude(failed=False)
+    totals = job.account.totals()
+    assert not open_one.ended and totals.ended and totals.finished
+    assert totals.run == open_one.run and totals.run.categories[Category.CHECKPOINT_SAVE] == SECOND
 
 
 def test_a_rank_with_a_slow_loader_lowers_the_goodput_of_the_job_and_is_named() -> None:

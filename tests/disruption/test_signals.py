@@ -164,6 +164,30 @@ while True:
     assert ended.lines == ["ready", NOTICE, "flushed"]
 
 
+def test_training_does_not_go_on_although_another_handler_raises_inside_of_ours() -> None:
+    ended = signalled(
+        """
+signal.signal(signal.SIGCHLD, lambda *_: (_ for _ in ()).throw(RuntimeError("a worker was killed")))
+def interrupted_clock():
+    if threading.current_thread() is threading.main_thread():
+        os.kill(os.getpid(), signal.SIGCHLD)
+    return time.time_ns()
+def finish(seconds):
+    ended.append(1)
+    time.sleep(0.3)
+ended = []
+notices = Notices(lambda *_: say("told"), lambda _: None)
+assert Signals(notices, interrupted_clock, finish=finish).install()
+say("ready")
+while True:
+    time.sleep(0.001)
+    if ended: say("training")
+"""
+    )
+    assert ended.status == -signal.SIGTERM and not ended.errors
+    assert ended.lines == ["ready", "told"]
+
+
 def test_training_goes_on_while_a_callback_waits_for_it_and_not_beyond() -> None:
     ended = signalled(
         """

@@ -5,6 +5,7 @@ Longer than other files: the watcher that it compares with runs along with every
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import sys
@@ -152,10 +153,10 @@ def planes(directory: Path) -> list[Any]:
     return list(jax.profiler.ProfileData.from_file(str(profile)).planes)
 
 
-def annotated(directory: Path) -> set[int]:
-    """The numbers of the steps in a profile."""
+def annotated(directory: Path) -> dict[int, float]:
+    """When the steps in a profile were begun, ns by its clock, by their numbers."""
     return {
-        int(number)
+        int(number): event.start_ns
         for plane in planes(directory)
         for line in plane.lines
         for event in line.events
@@ -165,8 +166,8 @@ def annotated(directory: Path) -> set[int]:
     }
 
 
-def executed(directory: Path) -> int:
-    """ns in which XLA's threads executed operations."""
+def executed(directory: Path) -> list[tuple[float, float]]:
+    """The stretches, from and to ns by the profile's clock, in which XLA's threads executed operations."""
     intervals = sorted(
         (event.start_ns, event.start_ns + event.duration_ns)
         for plane in planes(directory)
@@ -175,56 +176,14 @@ def executed(directory: Path) -> int:
         for event in line.events
         if not event.name.startswith(("Threadpool", "end:"))
     )
-    busy = until = 0.0
+    stretches = intervals[:1]
     for start, end in intervals:
-        busy += max(0.0, end - max(start, until))
-        until = max(until, end)
-    return round(busy)
-
-
-@pytest.mark.skipif(getattr(jax.profiler, "ProfileData", None) is None, reason=NO_READER)
-# jaxlib makes types that Python from 3.12 on warns of; an error in their place aborts the process.
-@pytest.mark.filterwarnings("ignore:builtin type .* has no __module__:DeprecationWarning")
-def test_it_agrees_with_the_profiler(tmp_path: Path) -> None:
-    """The exact answer: the profiler's own execution events, in a process where nothing else runs on the device."""
-    train, state = step_of(40)
-    profile = tmp_path / "profile"
-    recorder = Recorder("profiled", directory=tmp_path / "goodput", exporters="none")
-    jax.profiler.start_trace(profile)
-    with Lateness() as late, recorder.job():
-        before = None
-        for number in range(25):
-            with recorder.data_loading():
-                time.sleep(0.02)
-            with recorder.step(number) as step:
-                state, loss = train(state)
-                step.observe(loss)
-            if before is not None:
-                before.block_until_ready()
-            before = loss
-        loss.block_until_ready()
-    jax.profiler.stop_trace()
-    recorder.shutdown()
-    totals = recorder.totals()
-    assert totals.kept == 25
-    assert annotated(profile) == set(range(25)), "the profile shows the same steps"
-    on_steps = totals.run.categories["productive"] + totals.run.categories["program_startup"]
-    busy = executed(profile)
-    assert late.agree(on_steps, busy, 0.03, wakes=25), f"account over what the profiler saw: {on_steps / busy}; {late}"
-
-
-class Known:
-    """What a step of known length gives: it is ready at `end` (ns by `clock`)."""
-
-    def __init__(self, clock: Callable[[], int], end: int) -> None:
-        self.clock = clock
-        self.end = end
-
-    def is_deleted(self) -> bool:
-        return False
-
-    def is_ready(self) -> bool:
-        return self.clock() >= self.end
+        begin, until = stretches[-1]
+        if start <= until:
+            stretches[-1] = begin, max(until, end)
+        else:
+            stretches.append((start, end))
+    return stretches
 
 
 class Naps:
@@ -251,6 +210,69 @@ class Naps:
             for began, due, woken in self._naps
             if any(began < moment <= woken for moment in moments)
         )
+
+
+@pytest.mark.skipif(getattr(jax.profiler, "ProfileData", None) is None, reason=NO_READER)
+# jaxlib makes types that Python from 3.12 on warns of; an error in their place aborts the process.
+@pytest.mark.filterwarnings("ignore:builtin type .* has no __module__:DeprecationWarning")
+def test_it_agrees_with_the_profiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exact answer: the profiler's own execution events, in a process where nothing else runs on the device."""
+    train, state = step_of(40)
+    profile = tmp_path / "profile"
+    recorder = Recorder("profiled", directory=tmp_path / "goodput", exporters="none")
+    assert recorder.tracer is not None
+    naps = Naps(recorder.tracer.clock)
+    monkeypatch.setattr(watcher, "time", naps)
+    called = []
+    jax.profiler.start_trace(profile)
+    with Lateness() as late, recorder.job():
+        before = None
+        for number in range(25):
+            with recorder.data_loading():
+                time.sleep(0.02)
+            called.append(recorder.tracer.clock())
+            with recorder.step(number) as step:
+                state, loss = train(state)
+                step.observe(loss)
+            if before is not None:
+                before.block_until_ready()
+            before = loss
+        loss.block_until_ready()
+    jax.profiler.stop_trace()
+    recorder.shutdown()
+    totals = recorder.totals()
+    assert totals.kept == 25
+    begun = annotated(profile)
+    assert begun.keys() == set(range(25)), "the profile shows the same steps"
+    stretches = executed(profile)
+    busy = sum(end - start for start, end in stretches)
+    # Between its dispatch and its first operation, and between its operations, a step waits for XLA's threads to run.
+    waits, idle = 0.0, []
+    for (_, end), (start, _) in itertools.pairwise([(begun[0], begun[0]), *stretches]):
+        dispatched = max((at for at in begun.values() if at <= start), default=start)
+        waits += start - max(end, dispatched)
+        if dispatched > end:
+            idle.append(end)
+    offset = min(at - called[number] for number, at in begun.items())  # between the clocks
+    late.seen = naps.late([round(end - offset) for end in (*idle, stretches[-1][1])])
+    on_steps = totals.run.categories["productive"] + totals.run.categories["program_startup"]
+    assert late.agree(on_steps, min(max(on_steps, busy), busy + waits), 0.03, wakes=25), (
+        f"account over what the profiler saw: {on_steps / busy}, waiting {waits / busy}; {late}"
+    )
+
+
+class Known:
+    """What a step of known length gives: it is ready at `end` (ns by `clock`)."""
+
+    def __init__(self, clock: Callable[[], int], end: int) -> None:
+        self.clock = clock
+        self.end = end
+
+    def is_deleted(self) -> bool:
+        return False
+
+    def is_ready(self) -> bool:
+        return self.clock() >= self.end
 
 
 LENGTHS = {

@@ -8,6 +8,7 @@ import stat
 import sys
 import time
 from collections import defaultdict
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,14 @@ import warm
 from waits import until
 
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._live import channels
-from otel_goodput._live.channels import KEPT, KEPT_NS, LARGEST, MOST, RankChannel
+from otel_goodput._live import channels, outbox
+from otel_goodput._live.channels import LARGEST, RankChannel
+from otel_goodput._live.outbox import KEPT, KEPT_NS, MOST
+
+from .jobs import Job
 
 TESTS = Path(__file__).parent.parent
+RUNTIMES = [name for name in ("jax", "torch") if find_spec(name)]
 
 
 class Leader:
@@ -50,20 +55,21 @@ def run_folder(path: Path) -> RunDirectory:
 
 
 def rank(folder: Path, index: int, first: int, last: int, pause: float = 0.001) -> warm.Process:
-    words = map(str, (index, 4, 0, folder, first, last, pause))
+    words = map(str, (index, 4, 0, folder, "folder", first, last, pause))
     paths = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": paths}
     return warm.Process([sys.executable, "-m", "processes.messenger", *words], env=environment)
 
 
 def noted(folder: Path, index: int) -> list[int]:
-    return [*map(int, (folder / f"own-{index}").read_text().splitlines())]
+    lines = (folder / f"own-{index}").read_text().splitlines() if (folder / f"own-{index}").exists() else []
+    return [int(line.split()[0]) for line in lines if not line.startswith("received")]
 
 
 @pytest.mark.crash
 def test_each_message_comes_once_and_in_order_through_the_folder(tmp_path: Path) -> None:
     run = run_folder(tmp_path)
-    leader = Leader(RankChannel(run, "run", 0, 4))
+    leader = Leader(RankChannel(run, "of all/ranks", 0, 4))
     victim, stopped = rank(tmp_path, 1, 0, 100_000), rank(tmp_path, 2, 0, 400)
     leader.wait_for(1, 20)
     leader.wait_for(2, 20)
@@ -85,9 +91,68 @@ def test_each_message_comes_once_and_in_order_through_the_folder(tmp_path: Path)
     assert leader.numbers[1][-100:] == [*range(200_000, 200_100)]
     assert not leader.channel.lost
     # A leader that is new to all this gets what remains, of the process before, too.
-    after = Leader(RankChannel(run, "run", 0, 4))
+    after = Leader(RankChannel(run, "of all/ranks", 0, 4))
     after.look()
     assert after.numbers == leader.numbers
+
+
+class Received:
+    """What the first process of a job has noted that it received, as numbers by rank, and the channel at the end."""
+
+    def __init__(self, folder: Path) -> None:
+        self.numbers: dict[int, list[int]] = defaultdict(list)
+        self.channel = ""
+        for line in (folder / "own-0").read_text().splitlines() if (folder / "own-0").exists() else []:
+            word, *rest = line.split(" ")
+            if word == "received":
+                self.numbers[int(rest[0])].append(int(rest[1]))
+                self.channel = rest[2]
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("way", [pytest.param(way, marks=pytest.mark.jax) for way in RUNTIMES])
+def test_each_message_comes_once_and_in_order_through_a_store(tmp_path: Path, way: str) -> None:
+    """The first two ranks share a folder, the others come through the store of the runtime."""
+    job = Job("processes.messenger", tmp_path, 4, way, 0, 100_000, 0.005, jax=way == "jax")
+
+    def number_of(rank: int) -> int:
+        return max(Received(tmp_path).numbers[rank], default=-1)
+
+    def wait_for(*ranks: int, more: int = 20) -> None:
+        goals = {rank: number_of(rank) + more for rank in ranks}
+        until(lambda: all(number_of(rank) >= goal for rank, goal in goals.items()), lacking=job.errors, pause=0.05)
+
+    try:
+        wait_for(1, 2, 3)
+        leader, _, stopped, victim = job.processes
+        stopped.send_signal(signal.SIGSTOP)
+        victim.kill()
+        victim.wait(30)
+        wait_for(1, more=100)
+        assert Received(tmp_path).numbers[2][-1] - noted(tmp_path, 2)[-1] in (0, 1)
+        stopped.send_signal(signal.SIGCONT)
+        wait_for(2)
+        leader.send_signal(signal.SIGSTOP)  # the store too: nobody waits for it, and it has everything afterwards
+        before = noted(tmp_path, 2)[-1]
+        until(lambda: noted(tmp_path, 2)[-1] > before + 50, lacking=job.errors)
+        leader.send_signal(signal.SIGCONT)
+        wait_for(2, more=150)
+        received = Received(tmp_path)
+        for rank, numbers in received.numbers.items():
+            assert numbers == [*range(len(numbers))], rank
+        assert received.channel == way
+        assert len(received.numbers[3]) - len(noted(tmp_path, 3)) in (0, 1)
+        (tmp_path / "new leader").touch()
+        until((tmp_path / "is new").exists, lacking=job.errors)
+        again = len(Received(tmp_path).numbers[2])
+        wait_for(1, 2)
+        fresh = Received(tmp_path).numbers[2][again + 5 :]
+        assert fresh == [*range(fresh[0], fresh[0] + len(fresh))]
+    finally:
+        job.stop()
+    lines = {rank: (tmp_path / f"own-{rank}").read_text().splitlines() for rank in (1, 2)}
+    used = {rank: [line.partition(" ")[2] for line in lines[rank]] for rank in lines}
+    assert "folder" in used[1] and way not in used[1][100:] and way in used[2]
 
 
 def test_the_file_stays_small_and_keeps_what_an_absent_leader_needs(tmp_path: Path) -> None:
@@ -119,7 +184,7 @@ def test_what_is_old_is_dropped_and_a_quiet_rank_keeps_a_small_file(
     writer = RankChannel(run, "run", 1, 2)
     now = time.time_ns()
     for number in range(1000):
-        monkeypatch.setattr(channels.time, "time_ns", lambda number=number: now + number * KEPT_NS // 100)
+        monkeypatch.setattr(outbox.time, "time_ns", lambda number=number: now + number * KEPT_NS // 100)
         writer.publish(b"%d " % number + bytes(1000))
         assert run.file("updates", 1).stat().st_size < 300_000
     rest = [int(message.split()[0]) for message in RankChannel(run, "run", 0, 2).receive()[1]]

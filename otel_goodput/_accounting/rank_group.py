@@ -1,0 +1,188 @@
+"""Ranks that step together: the ledger of what they do, and what each of them costs (rule R11)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy, deepcopy
+from heapq import merge
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.cost_bins import CostBins
+from otel_goodput._accounting.events import NOT_KNOWN, Event
+from otel_goodput._accounting.job_events import JobEvents
+from otel_goodput._accounting.ledger import Ledger
+from otel_goodput._accounting.ranks import JobStep, Piece, RankMerger, RankStep, Stretch
+from otel_goodput._accounting.rules import NS, SAVE
+from otel_goodput._accounting.totals import Totals
+
+AGAIN: Final = 60 * NS  # a job that waits for the same within so long has waited all the time
+_FOR_ALL: Final = frozenset({ev.DURABLE, ev.LABEL, ev.NOTICE, ev.LIMIT, ev.LOOP, ev.SLICES})
+
+
+def holds_for_job(event: Event) -> Event | None:
+    """Return what an event of the leader says of the job; None if it is about the leader's time only.
+
+    That is which checkpoints there are (not how long it takes to save them, which is in the pieces of the ranks),
+    announced ends, limits of steps, and counts of slices.
+    """
+    if event.kind in _FOR_ALL:
+        return event
+    if event.phase != SAVE or event.kind not in (ev.START, ev.END):
+        return None
+    return event._replace(flags=event.flags | ev.NONBLOCKING) if event.kind == ev.START else event
+
+
+class Cause(NamedTuple):
+    """Why a job waits: for which rank, and what that does (category number and custom name)."""
+
+    rank: int
+    category: int
+    name: str
+
+
+class Costs:
+    """The time for which the job waited for single ranks, ns, in bins over time, and the latest time: from, to."""
+
+    def __init__(self) -> None:
+        self.whole: dict[Cause, int] = {}
+        self.latest: dict[Cause, tuple[int, int]] = {}
+        self.over_time = CostBins[Cause]()
+
+    def add(self, stretch: Stretch) -> None:
+        """Add time in which the job waits for a rank; not before what was added last."""
+        cause = Cause(stretch.rank, stretch.category, stretch.name)
+        begin, end = stretch.begin, stretch.end
+        self.whole[cause] = self.whole.get(cause, 0) + end - begin
+        self.over_time.add(cause, begin, end)
+        before = self.latest.get(cause)
+        self.latest[cause] = (before[0] if before is not None and begin - before[1] <= AGAIN else begin, end)
+
+    @classmethod
+    def summed(cls, every: Iterable[Costs]) -> Costs:
+        """Return all these costs, of different ranks, as one."""
+        whole, times = cls(), list[tuple[int, int, Cause]]()
+        for costs in every:
+            whole.whole.update(costs.whole)
+            whole.latest.update(costs.latest)
+            width = costs.over_time.width
+            for number, held in costs.over_time.bins.items():
+                times += [(number * width, number * width + spent, cause) for cause, spent in held.items()]
+        for begin, end, cause in sorted(times):
+            whole.over_time.add(cause, begin, end)
+        return whole
+
+
+class RankGroup:
+    """Accounts ranks as if they step together.
+
+    Args:
+        spans: lengths of rolling windows, ns.
+        spread: how far clocks of two ranks may be apart, ns.
+        ledger: the account so far, to continue.
+        record: takes the events of the job in place of the ledger. Who gives it feeds them to the ledger, too.
+    """
+
+    def __init__(
+        self,
+        spans: Sequence[int] = (),
+        spread: int = 0,
+        ledger: Ledger | None = None,
+        record: Callable[[Iterable[Event]], None] | None = None,
+    ) -> None:
+        self.ledger = Ledger(spans) if ledger is None else ledger
+        self.costs = Costs()
+        settled = self.ledger.settled
+        self.merger = RankMerger(spread, NOT_KNOWN if settled.begin is None else settled.now)
+        self._events = JobEvents(-1 if settled.begin is None else settled.steps.life.number)
+        self._record = self.ledger.feed if record is None else record
+        self._leaders: deque[Event] = deque()
+
+    @property
+    def horizon(self) -> int:
+        """The latest moment (ns) of which the account can be given; ``NOT_KNOWN`` if nothing was reported."""
+        return self.merger.horizon
+
+    def alone(self, rank: int) -> RankGroup:
+        """Return an account of `rank` by itself of the time from now on."""
+        twin = RankGroup(self.ledger.settled.spans)
+        twin.merger = self.merger.alone(rank)
+        return twin
+
+    def join(self, rank: int, begin: int) -> None:
+        """Note that the job of `rank` begins at `begin` (ns), maybe again."""
+        self.merger.join(rank, begin)
+
+    def leave(self, rank: int, end: int, *, died: bool) -> None:
+        """Note that the job of `rank` ended at `end` (ns), or that its process `died`, and gave its last sign then."""
+        self.merger.leave(rank, end, died=died)
+        self._take()
+
+    def set_aside(self, rank: int) -> None:
+        """Go on without `rank`, of which nothing is known any longer, until more of it is reported."""
+        self.merger.set_aside(rank)
+        self._take()
+
+    def feed(self, rank: int, steps: Iterable[RankStep], pieces: Iterable[Piece], known: int) -> None:
+        """Take what `rank` did up to `known` (ns), in order. A step that was open the last time comes again, first."""
+        self.merger.feed(rank, steps, pieces, known)
+        self._take()
+
+    def note(self, events: Iterable[Event]) -> None:
+        """Take events of the leader that hold for the job: see :func:`holds_for_job`. They are in order of time."""
+        self._leaders += events
+
+    def _take(self) -> None:
+        items = self.merger.take()
+        if not items:
+            return
+        until, noted = items[-1].end, list[Event]()
+        while self._leaders and self._leaders[0].time <= until:
+            noted.append(self._leaders.popleft())
+        self._record(merge(self._events.events(items), noted, key=attrgetter("time")))
+        for stretch in _waits(items):
+            self.costs.add(stretch)
+
+    def totals(self, at: int) -> Totals:
+        """Return the totals at `at` (ns, no later than the horizon); beyond the end of all ranks, those at the end."""
+        moment = min(at, self.horizon) if self.merger.nobody else at
+        return self.ledger_at(moment).totals(moment)
+
+    def conclude(self, *, failed: bool) -> None:
+        """Note that the job is over on all ranks: what is undecided counts. A rank that joins later begins it anew."""
+        end, merger = self.horizon, self.merger
+        self.costs = self.costs_at(end)
+        noted = [event for event in self._leaders if event.time <= end]
+        self._record(merge(self._events.events(merger.undecided(end)), noted, key=attrgetter("time")))
+        self._record(self._events.end(end, failed=failed))
+        self._leaders.clear()
+        self.merger = RankMerger(merger.spread, end)
+        self.merger.common, self.merger.apart = merger.common, merger.apart
+
+    def ledger_at(self, moment: int) -> Ledger:
+        """Return the account up to `moment` (ns, not beyond the horizon), with what may still change."""
+        ledger = self.ledger.clone()
+        ledger.feed(self.undecided(moment))
+        return ledger
+
+    def undecided(self, at: int) -> Iterable[Event]:
+        """Return the events of the job up to `at` (ns) that the ledger does not have, because they may change."""
+        noted = [event for event in self._leaders if event.time <= at]
+        events = copy(self._events).events(self.merger.undecided(at))
+        return merge(events, noted, key=attrgetter("time"))
+
+    def costs_at(self, at: int) -> Costs:
+        """Return the costs up to `at` (ns), with those of a wait that goes on."""
+        costs = deepcopy(self.costs)
+        for stretch in _waits(self.merger.undecided(min(at, self.horizon))):
+            costs.add(stretch)
+        return costs
+
+
+def _waits(items: Iterable[Stretch | JobStep]) -> Iterable[Stretch]:
+    for item in items:
+        for stretch in item.stretches if isinstance(item, JobStep) else (item,):
+            if stretch.waits and stretch.begin < stretch.end:
+                yield stretch
