@@ -22,7 +22,7 @@ from typing import Final, Protocol, TypeVar
 
 from otel_goodput._journal.rundir import RunDirectory, folder_name
 from otel_goodput._live.outbox import HEAD, KEPT, MOST, Frame, Inbox, Outbox, frames_of, opening_of, writer_of
-from otel_goodput._live.stores import Patience, Store, current_store
+from otel_goodput._live.stores import Ending, Patience, Store, current_store
 from otel_goodput._runtime import files
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._text.redact import redacting_logger, without_credentials
@@ -343,7 +343,11 @@ class RankChannel:
         """Return what `call` returns; None if it fails, which is reported once."""
         try:
             return call()
+        except Ending:
+            return None
         except Exception as error:  # stores raise their own
+            if isinstance(way, _Shelf) and current_store(way.store) is not way.store:
+                return None  # the runtime has just been shut down
             self._retry[way.name] = time.monotonic() + RETRY_S
             if self.name == way.name:
                 self.name = ""

@@ -6,18 +6,27 @@ that serves the store does: it is given up after a while.
 
 from __future__ import annotations
 
+import atexit
+import os
+import resource
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final, Protocol, TypeVar
 
-from otel_goodput._runtime.guard import containing
+from otel_goodput._runtime.guard import containing, report_once
 
 T = TypeVar("T")
 
 PATIENCE_S: Final = 5.0
+LAST_S: Final = 1.0  # for calls to return at the end of the process
+CONNECTING_S: Final = 60.0  # for a connection: hundreds of ranks may want one at once
+# A connection of each rank more is to one process, which needs its files for others, too.
+FILES_OF_A_RANK: Final = 4
+FILES: Final = 256
 
 
 class Store(Protocol):
@@ -81,11 +90,15 @@ class TorchStore:
         self.served = served
         self._connecting = threading.Lock()
         self._connection: Any = None
+        self._broken = False
         self._there: set[str] = set()  # keys that are known to exist
 
     @staticmethod
     def serving() -> Any:
-        """The store that the process group of this process uses; None if there is none, or none of use."""
+        """The store that the process group of this process uses; None if there is none, or none of use.
+
+        None also if the limit on open files is low: the process that serves it gets a connection more of each rank.
+        """
         module: Any = sys.modules.get("torch.distributed")
         inner: Any = sys.modules.get("torch.distributed.distributed_c10d")
         if module is None or inner is None or not (module.is_available() and module.is_initialized()):
@@ -93,21 +106,35 @@ class TorchStore:
         store = inner._get_default_store()
         while hasattr(store, "underlying_store"):
             store = store.underlying_store
-        return store if type(store).__name__ == "TCPStore" else None
+        if type(store).__name__ != "TCPStore":
+            return None
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        needed = FILES + FILES_OF_A_RANK * module.get_world_size()
+        if most != resource.RLIM_INFINITY and most < needed:
+            report_once(
+                "rank channel files",
+                "what the ranks do is not exchanged through the store of torch.distributed: it would need more "
+                "connections, and the limit on open files is %d; raise it to %d (ulimit -n)",
+                most,
+                needed,
+            )
+            return None
+        return store
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
-        """Yield the connection; it is made anew after an error."""
-        with self._connecting:
-            if self._connection is None:
-                host, port, patience = self.served.host, self.served.port, timedelta(seconds=PATIENCE_S)
-                self._connection = type(self.served)(host, port, None, False, patience, wait_for_workers=False)
-                self._there.clear()
-            connection = self._connection
+        """Yield the connection. Once broken, it is not made again: torch reports each failure at length on stderr."""
+        if self._broken:
+            raise ConnectionError("the connection is broken")
         try:
-            yield connection
+            with self._connecting:
+                if self._connection is None:
+                    host, port, patience = self.served.host, self.served.port, timedelta(seconds=CONNECTING_S)
+                    self._connection = type(self.served)(host, port, None, False, patience, wait_for_workers=False)
+                    self._connection.set_timeout(timedelta(seconds=PATIENCE_S))
+            yield self._connection
         except Exception:
-            self._connection = None
+            self._broken = True
             raise
 
     def get(self, key: str) -> bytes:
@@ -140,7 +167,10 @@ class Patience:
         self._thread: threading.Thread | None = None
 
     def call(self, function: Callable[[], T]) -> T:
-        """Return what `function` returns, and raise what it raises; TimeoutError if it, or one before it, hangs."""
+        """Return what `function` returns, and raise what it raises.
+
+        Raises TimeoutError if it, or one before it, hangs, and Ending at the end of the process.
+        """
         if self._thread is not None and self._thread.is_alive():
             raise TimeoutError("an earlier call has not returned yet")
         results: list[T] = []
@@ -152,15 +182,62 @@ class Patience:
             except Exception as error:
                 errors.append(error)
 
-        self._thread = thread = threading.Thread(target=run, name="otel-goodput-store", daemon=True)
-        thread.start()
+        self._thread = thread = _calls.start(run)
         thread.join(PATIENCE_S)
         for error in errors:
             raise error
         if not results:
             raise TimeoutError(f"it has not answered within {PATIENCE_S:.0f} s")
-        self._thread = None
         return results[0]
+
+
+class Ending(Exception):
+    """The process ends: the store is not called any more."""
+
+
+class _Calls:
+    """The threads that are in a call.
+
+    One that returns while the interpreter ends would abort the process: Python ends it in the middle of C++. So there
+    are no calls by then.
+    """
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._threads: set[threading.Thread] = set()
+        self._ended = False
+
+    def start(self, run: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=run, name="otel-goodput-store", daemon=True)
+        with self._changing:
+            if self._ended:
+                raise Ending
+            self._threads = {each for each in self._threads if each.is_alive()} | {thread}
+            thread.start()
+        return thread
+
+    def end(self) -> None:
+        with self._changing:
+            self._ended = True
+        until = time.monotonic() + LAST_S
+        for thread in self._threads:
+            thread.join(max(until - time.monotonic(), 0.0))
+
+
+_calls = _Calls()
+# Registered before a recorder can be: what is called at exit last is registered first, and the recorder's last message
+# goes out at exit.
+atexit.register(_calls.end)
+
+
+def _forget_calls() -> None:
+    global _calls
+    _calls = _Calls()
+
+
+# After a fork, only the parent has the threads.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_calls)
 
 
 def current_store(before: Store | None) -> Store | None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import subprocess
 import sys
 import time
 from collections import defaultdict
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import warm
+from ports import reserved_port
 from waits import until
 
 from otel_goodput._journal.rundir import RunDirectory
@@ -153,6 +156,38 @@ def test_each_message_comes_once_and_in_order_through_a_store(tmp_path: Path, wa
     lines = {rank: (tmp_path / f"own-{rank}").read_text().splitlines() for rank in (1, 2)}
     used = {rank: [line.partition(" ")[2] for line in lines[rank]] for rank in lines}
     assert "folder" in used[1] and way not in used[1][100:] and way in used[2]
+
+
+ENDING = """
+import sys, threading, time
+from processes.messenger import initialize
+from otel_goodput._live.channels import RankChannel
+index, port = int(sys.argv[1]), sys.argv[2]
+initialize("jax", index, 3, port)
+channel = RankChannel(None, "run", index, 3)
+def go_on():
+    while True:
+        channel.publish(bytes(1000))
+        channel.receive()
+threading.Thread(target=go_on, daemon=True).start()
+time.sleep(0.5)
+"""
+
+
+@pytest.mark.jax
+@pytest.mark.release
+def test_processes_end_well_with_a_store_in_use() -> None:
+    """Python would end a thread in the middle of C++, which aborts the process."""
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    for _ in range(3):
+        with reserved_port() as port, ExitStack() as running:
+            commands = [[sys.executable, "-c", ENDING, str(index), str(port)] for index in range(3)]
+            ranks = [
+                running.enter_context(subprocess.Popen(command, cwd=TESTS, env=environment, stderr=subprocess.PIPE))
+                for command in commands
+            ]
+            errors = [rank.communicate(timeout=60)[1] for rank in ranks]
+            assert [rank.returncode for rank in ranks] == [0, 0, 0], errors
 
 
 def test_the_file_stays_small_and_keeps_what_an_absent_leader_needs(tmp_path: Path) -> None:
