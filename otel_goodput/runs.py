@@ -59,16 +59,19 @@ class Run:
         window: Intervals = (),
         exclude: Intervals = (),
         ideal_step_time: float | None = None,
-        process: int = 0,
+        process: int | None = None,
     ) -> Report:
-        """Return the account of the run.
+        """Return the account of the run: that of the job of all its ranks, or of one process.
+
+        If the job has several ranks and there is no account of all of them, it is that of the first process; the
+        report says so.
 
         Args:
             at: the moment of the account; by default now while the job is running, else its last sign of life.
             window: accounts for these intervals too, one (begin, end) or several; in the report's ``windows``.
             exclude: intervals that are left out of the account.
             ideal_step_time: seconds; by default it is estimated.
-            process: index of the process whose journal is read.
+            process: index of the process whose account it is; by default that of the job.
 
         Raises:
             JournalError: the process left no journal, or none that can be read; the run was closed.
@@ -81,14 +84,14 @@ class Run:
             ideal_step_time=None if ideal_step_time is None else _step_time(ideal_step_time),
             process=process,
         )
-        return replace(report, page=self._page) if at is None and process == 0 else report
+        return replace(report, page=self._page) if at is None and not process else report
 
-    def totals(self, *, at: Time | None = None, process: int = 0) -> Totals:
+    def totals(self, *, at: Time | None = None, process: int | None = None) -> Totals:
         """Return the account as numbers, in ns.
 
         Args:
             at: the moment of the account; by default now while the job is running, else its last sign of life.
-            process: index of the process whose journal is read.
+            process: index of the process whose account it is; by default that of the job.
 
         Raises:
             JournalError, ValueError: as :meth:`report`.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -36,6 +37,7 @@ FACTS: Final = 64 * files.KIB
 USAGE: Final = 256 * files.KIB
 # A change of a folder within the granularity of its time stamps, or of a clock elsewhere, is not seen by the stamp.
 _SETTLED_NS: Final = 3_000_000_000
+_PACKED: Final = 2  # bytes of records in a byte of a compressed segment
 _BEYOND: Final = 1e9 * 9  # s; ns since the epoch must fit a signed integer of 64 bits
 _EXPORTERS: Final = frozenset(range(256))  # a record has a byte for the number of an exporter
 _PACE: Final = re.compile(r"p(\d{4,9})\.pace")
@@ -172,6 +174,25 @@ class RunDirectory:
     def processes(self) -> list[int]:
         """Sorted indices of the processes that left segments."""
         return sorted({int(match[2]) for match in self._matches(SEGMENT_NAME)})
+
+    def recorded_bytes(self) -> int:
+        """About how many bytes of records the journals of all processes hold; hardly any of them is read for that."""
+        total, plain = 0, defaultdict[tuple[int, int], list[tuple[int, Path]]](list)
+        for match in self._matches(SEGMENT_NAME):
+            path = self.journal / match[0]
+            if match[4]:
+                with suppress(OSError):
+                    total += _PACKED * path.stat().st_size
+            else:
+                plain[int(match[1]), int(match[2])].append((int(match[3]), path))
+        for segments in plain.values():
+            total += records.SEGMENT_BYTES * len(segments)
+            for _, path in sorted(segments, reverse=True):  # the last ones may be spares
+                total -= records.SEGMENT_BYTES
+                with suppress(OSError, EOFError, ValueError):
+                    total += records.decode_header(files.beginning(path, records.HEADER_SIZE)).reached * records.SIZE
+                    break
+        return total
 
     def _matches(self, form: re.Pattern[str]) -> Iterator[re.Match[str]]:
         return filter(None, map(form.fullmatch, self._all_names()))

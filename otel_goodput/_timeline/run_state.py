@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._accounting.disruption import Disruption
-from otel_goodput._accounting.events import Event
+from otel_goodput._accounting.events import NO_STEP, Event
 from otel_goodput._accounting.phase_history import Phases
 from otel_goodput._accounting.totals import Totals
 from otel_goodput._journal import records
@@ -76,6 +76,9 @@ class Life:
     def __init__(self, *, whole: bool = True) -> None:
         self.attempt = -1  # number of the latest one
         self.last = -1  # latest time in it, ns
+        self.acted = -1  # when it last began a phase, or ended one without an error, ns; -1 if that is not known
+        self.reached = NO_STEP  # number of the latest step that it began
+        self.inside = False  # it has not ended that step without an error
         self.phases: Phases[Event] = Phases()  # those that are open
         self.ended = ""  # how the latest job ended: ``ENDED``, ``FAILED``, or empty if it has not
         self.announced = False  # a signal or a notice has announced its end
@@ -95,6 +98,11 @@ class Life:
             self._job, self.ended = None, FAILED if flags & ev.FAILED else ENDED
         self.phases.take(kind, key, event)
         self.last = max(self.last, time)
+        if kind == ev.START or (kind == ev.END and not flags & ev.FAILED):
+            self.acted = max(self.acted, time)
+            if phase == rules.STEP:
+                self.inside = kind == ev.START
+                self.reached = step if self.inside else self.reached
 
     @property
     def step(self) -> Event | None:
@@ -148,6 +156,8 @@ MOST_ATTEMPTS: Final = 10  # the latest, for which they are
 # A process that does nothing gives a sign of life every second: deaths closer than this have no order.
 APART_NS: Final = 2_000_000_000
 RAISED_NS: Final = 100_000_000  # the moment of an exception is recorded, but clocks of machines differ
+# Collective operations time out after some minutes: then those that waited fail, and not the one that they waited for.
+WAITED_NS: Final = 30_000_000_000
 
 
 class Death(NamedTuple):
@@ -158,13 +168,18 @@ class Death(NamedTuple):
     announced: bool  # a signal or a notice had announced it
     clean: bool  # its job had ended without an error
     failed: bool  # an exception ended its job
+    step: int | None = None  # the step in which it was, or that failed; None if there was none
+    reached: int = NO_STEP  # the latest step that it began; not known by default
+    acted: int = -1  # when it last began a phase, or ended one without an error, ns
 
 
 class Culprit(NamedTuple):
     """Why an attempt ended, according to all of its processes."""
 
     reason: str
-    process: int | None  # the one that ended first; None if all were ended from outside, or if that is not known
+    # The one that ended first, or that the others had waited for until then; None if all were ended from outside, or if
+    # that is not known.
+    process: int | None
     known: bool = True  # it is known which process ended first, or that all were ended from outside
 
 
@@ -194,12 +209,25 @@ def culprit(deaths: Iterable[Death], reason: str) -> Culprit:
     crashed = [one for one in ended if not one.announced]
     if not crashed:
         return Culprit(reason, None)
+    if (hung := _waited_for(ended)) is not None:
+        return Culprit(Reason.CRASH, hung)
     failed = [one for one in crashed if one.failed]
     first, *others = failed or crashed
     if len(failed) == 1 or not others:
         return Culprit(Reason.CRASH, first.process)
     apart = others[0].sign - first.sign > (RAISED_NS if failed else APART_NS)
     return Culprit(Reason.CRASH, first.process if apart else None, known=apart)
+
+
+def _waited_for(ended: Sequence[Death]) -> int | None:
+    """Return the process that all others waited for, for long, in a step that it had not begun; None if none is."""
+    waiting = [one for one in ended if one.step is not None]
+    behind = [one for one in ended if one.step is None]
+    if len(behind) != 1 or len({one.step for one in waiting}) != 1:
+        return None
+    one, step = behind[0], waiting[0].step or 0
+    late = NO_STEP < one.reached < step and 0 < one.acted <= ended[0].sign - WAITED_NS
+    return one.process if late and all(each.acted <= ended[0].sign - WAITED_NS for each in waiting) else None
 
 
 def _death(run: RunDirectory, process: int, attempt: int) -> Death | None:
@@ -214,4 +242,6 @@ def _death(run: RunDirectory, process: int, attempt: int) -> Death | None:
     life = Life(whole=False)
     for event in records.events_of(entries):
         life.take(event)
-    return Death(process, life.last, life.announced, life.ended == ENDED and not life.announced, life.ended == FAILED)
+    clean, failed = life.ended == ENDED and not life.announced, life.ended == FAILED
+    step = life.reached if life.inside else None
+    return Death(process, life.last, life.announced, clean, failed, step, life.reached, life.acted)

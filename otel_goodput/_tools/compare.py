@@ -14,7 +14,7 @@ from typing import Any
 from otel_goodput._journal.rundir import RunDirectory, folder_name
 from otel_goodput._runtime import files
 from otel_goodput._text.redact import shown
-from otel_goodput._tools.arguments import add_directory, add_json, add_process, place
+from otel_goodput._tools.arguments import add_directory, add_json, add_rank, place
 from otel_goodput._tools.commands import DAMAGED, HOLDS, UNKNOWN
 from otel_goodput._tools.waiting import ProgressLine
 from otel_goodput._viewer import page
@@ -35,7 +35,7 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="baseline run")
     parser.add_argument("b", metavar="B", help="run to compare with A")
     add_directory(parser, "folder or URL of all runs", metavar="DIR", name="--dir", dest="directory")
-    add_process(parser, "journals")
+    add_rank(parser)
     words = f"exit with status {HOLDS} if COND holds; may be repeated"
     parser.add_argument("--fail-if", type=_condition, action="append", default=[], metavar="COND", help=words)
     add_json(parser)

@@ -110,7 +110,7 @@ def _recover(recorded: RecordedRun, restored: Restored, process: int, exporters:
         directory=None if mirror else run.path,
         grace_period_s=config.grace_period,
     )
-    metrics = None if process else last_values(recorded.report(others=False).totals, described)
+    metrics = None if process else last_values(recorded.report(process=0, others=False).totals, described)
     reached: set[int] = set()
     missed: set[int] = set()  # not those that cannot be used here, as `file` for a run at a URL
     for name in names:

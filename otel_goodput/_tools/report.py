@@ -17,7 +17,7 @@ from otel_goodput._tools.arguments import (
     add_account,
     add_directory,
     add_json,
-    add_process,
+    add_rank,
     add_run,
     named_runs,
     number,
@@ -37,9 +37,9 @@ _MB: Final = 1e6
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     add_directory(parser, "folder of a run, or folder or URL of all runs")
     add_run(parser, " (default: the newest)")
-    add_process(parser)
+    add_rank(parser)
     add_account(parser)
-    words = "the account of the job of all ranks (R11), from the journals of all processes, which takes longer"
+    words = "read the journals of all ranks for the account of the job (R11), however long that takes"
     parser.add_argument("--exact", action="store_true", help=words)
     words = "also list the N slowest steps (reads the whole journal)"
     parser.add_argument("--slowest", type=number, default=0, metavar="N", help=words)
@@ -51,12 +51,9 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_report(options: argparse.Namespace) -> int:
     """Print the report of a run, or of several, or write its page; returns the exit status."""
-    for name in ("process", "at", "window", "exclude", "ideal_step_time", "html", "slowest"):
-        if options.exact and getattr(options, name):
-            option = name.replace("_", "-")
-            raise ConfigurationError(
-                f"--exact reports the whole run of all processes: it cannot be combined with --{option}"
-            )
+    for name in ("process", "html", "slowest"):
+        if options.exact and getattr(options, name) not in (None, 0):
+            raise ConfigurationError(f"--exact reports the job of all ranks: it cannot be combined with --{name}")
     with named_runs(options) as runs:
         entries = listing.entries(runs, options.process)
         newest = entries[0].run if entries else runs[0]
@@ -67,7 +64,8 @@ def run_report(options: argparse.Namespace) -> int:
             _print(report, options.json, newest, options)
             return _status([report])
         if not entries:
-            raise JournalError(f"none of {len(runs)} runs has a journal of process {options.process}")
+            whose = "" if options.process is None else f" of process {options.process}"
+            raise JournalError(f"none of {len(runs)} runs has a journal{whose}")
         if options.json:
             reports = [_attempted(entry.run, options) for entry in entries]
             print(json.dumps({"runs": [one if isinstance(one, dict) else one.to_json() for one in reports]}))
@@ -98,14 +96,13 @@ def _attempted(run: RecordedRun, options: argparse.Namespace) -> Any:
 
 
 def _report_of(run: RecordedRun, options: argparse.Namespace) -> Report:
-    if options.exact:
-        return run.report_of_ranks()
     return run.report(
         at=options.at,
         windows=options.window,
         exclusions=options.exclude,
         ideal_step_time=options.ideal_step_time,
         process=options.process,
+        exact=options.exact,
     )
 
 
@@ -115,7 +112,7 @@ def _print(report: Any, as_json: bool, run: RecordedRun | None, options: argpars
     if run is not None and options.slowest:
         from otel_goodput.reports.records import slowest as slowest_of
 
-        slowest = slowest_of(run.detail(options.process), options.slowest)
+        slowest = slowest_of(run.detail(run.first() if options.process is None else options.process), options.slowest)
     if as_json:
         more = {} if slowest is None else {"slowest_steps": slowest.to_json()}
         print(json.dumps({**report.to_json(), **more}))
@@ -158,7 +155,7 @@ def _write_page(run: RecordedRun, options: argparse.Namespace) -> int:
 
 def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
     add_directory(parser, "folder or URL of all runs", metavar="DIR")
-    add_process(parser, "journals")
+    add_rank(parser)
     add_json(parser)
 
 
@@ -199,7 +196,7 @@ def run_replay(options: argparse.Namespace) -> int:
     from otel_goodput.reports.timeline import Timeline, account_timeline, read_timeline
 
     if options.file.is_dir():
-        options.directory, options.run_id, options.process = str(options.file), None, 0
+        options.directory, options.run_id, options.process = str(options.file), None, None
         options.html, options.slowest, options.exact = None, 0, False
         return run_report(options)
     file = None if str(options.file) == "-" else options.file

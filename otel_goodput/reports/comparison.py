@@ -397,15 +397,19 @@ class Comparison:
         return text if abs(change) >= _MENTIONED else ""
 
 
-def side_of(run: RecordedRun, process: int = 0) -> Side:
-    """Read one run to be compared, as it stands now, from the journal of the process with the index `process`.
+def side_of(run: RecordedRun, process: int | None = None) -> Side:
+    """Read one run to be compared, as it stands now: the job of all its ranks, or the process with the index `process`.
 
     Raises:
         JournalError: `process` left no journal, or none that can be read.
     """
     listed = run.listed()
     report = listed.report(process=process)
-    ledger = listed.restored(process).ledger
+    ranks = report.ranks
+    if ranks is None or ranks.ledger is None:
+        ledger = listed.restored(listed.first() if process is None else process).ledger
+    else:
+        ledger = ranks.ledger
     cursor = ledger.provisional(None, dead=True) if report.state == DIED else ledger.settled
     progress = cursor.steps.progress
     left_out = progress.summarized
@@ -416,6 +420,6 @@ def side_of(run: RecordedRun, process: int = 0) -> Side:
     return Side(report.to_json(), [net for net in nets if net > 0], left_out, report.damaged)
 
 
-def compare(a: RecordedRun, b: RecordedRun, *, process: int = 0) -> Comparison:
+def compare(a: RecordedRun, b: RecordedRun, *, process: int | None = None) -> Comparison:
     """Compare run `b` with run `a` as they stand now. Arguments and errors as for :func:`side_of`."""
     return Comparison(side_of(a, process), side_of(b, process))

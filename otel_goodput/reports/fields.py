@@ -58,8 +58,8 @@ class DisruptionFields(TypedDict):
     first_reason: str  # the reason in the journal; `reason` differs if it was corrected
     said_by: str | None  # who corrected `reason` with ``otel-goodput reason``; None if nobody did
     note: str | None  # their note; None if there is none
-    # index of the process that ended first, by all journals; None if there is only one, if all of them were ended from
-    # outside, or if unknown
+    # index of the process that ended first, by all journals, or that all others had waited for until then; None if
+    # there is only one, if all of them were ended from outside, or if unknown
     process: int | None
     process_known: bool  # False if several processes ended and their journals do not show which was first
     kept_step: int | None  # highest step kept before it; None if there is none
@@ -265,18 +265,56 @@ class RankWaitFields(TypedDict):
     """Time for which the job waited for one rank (rule R11)."""
 
     rank: int  # for which the job waited
+    host: str | None  # where it runs; None if unknown
     category: str  # what the rank did meanwhile
     name: str  # of the ``custom`` phase; else empty
     seconds: float
     since: float  # when it last began to wait for this, in seconds since the epoch
     until: float  # when that was over
+    goodput_without: float | None  # what goodput would be without this time: productive time / (elapsed time - it)
+
+
+class WaitingForFields(TypedDict):
+    """The rank that the job waits for at the end of the account."""
+
+    rank: int
+    host: str | None  # where it runs; None if unknown
+    category: str  # what the rank does
+    name: str  # of the ``custom`` phase; else empty
+    since: float  # when the job began to wait, in seconds since the epoch
+
+
+class OpenRankFields(TypedDict):
+    """What a rank was doing at its last sign of life."""
+
+    rank: int
+    host: str | None  # where its latest process runs or ran; None if unknown
+    pid: int | None  # of that process
+    state: str  # of the rank: ``running``, ``ended``, ``failed``, ``died`` or ``silent``
+    phase: str | None  # category of the innermost open phase, or ``step``; None if none is open
+    name: str  # of the ``custom`` phase; else empty
+    step: int | None  # number of the step that is open; None if none is
+    since: float | None  # when the phase began, in seconds since the epoch
+    last_sign_of_life: float
 
 
 class RanksFields(TypedDict):
     """The ranks of a job."""
 
-    count: int  # how many left a journal
+    count: int  # how many are in the account
+    expected: int  # how many the job has
+    missing: list[int]  # indices of those that left no journal here that can be read; the first 16
     waits: list[RankWaitFields]  # for which the job waited, the longest first
+    open: list[OpenRankFields]  # what each rank is doing; empty if the job is over
+    waiting_for: WaitingForFields | None  # None if the job is over, or waits for nobody, or if that is not known
+
+
+class ProcessFields(TypedDict):
+    """Whose account it is, if it is that of one process of several."""
+
+    index: int
+    count: int  # how many processes there are
+    reason: str | None  # why it is not the account of all of them; None if that of a process was requested
 
 
 class ReportFields(_AlwaysFields, total=False):
@@ -286,7 +324,8 @@ class ReportFields(_AlwaysFields, total=False):
     program_goodput: float | None  # another factor
     productivity_goodput: float | None  # the product of both and `goodput`
     processes: ProcessesFields  # if processes reported their paces
-    ranks: RanksFields  # in an account of all ranks (``--exact``)
+    ranks: RanksFields  # in the account of a job of several ranks
+    process: ProcessFields  # in the account of one process of several
     step_time: StepTimeFields | None  # None if no step is kept
     long_steps: LongStepsFields  # if some recur in the latest loop
     long_phases: list[LongPhaseFields]  # if some took far longer than usual; their time keeps its category

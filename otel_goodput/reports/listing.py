@@ -9,7 +9,8 @@ from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import aligned, format_duration, format_moment, percent, plural
 from otel_goodput._text.redact import encodable, shown
-from otel_goodput.reports import ProgressCallback, no_progress
+from otel_goodput.reports import ProgressCallback, no_progress, ranks_text
+from otel_goodput.reports.fields import ProcessFields
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun
 
@@ -35,14 +36,19 @@ class RunRow(NamedTuple):
     damaged: bool = False  # a part of its journal could not be read
     error: str | None = None  # why there are no figures
     latest: float | None = None  # when its latest attempt began; None if that is not known
+    process: ProcessFields | None = None  # whose account it is, if it is that of one process of several
 
     def to_json(self) -> dict[str, Any]:
         answer = self._asdict()
         del answer["latest"]
+        if self.process is None:
+            del answer["process"]
         return answer
 
 
-def rows(runs: Iterable[RecordedRun], process: int = 0, progress: ProgressCallback = no_progress) -> list[RunRow]:
+def rows(
+    runs: Iterable[RecordedRun], process: int | None = None, progress: ProgressCallback = no_progress
+) -> list[RunRow]:
     """Return a row for each of the runs, the one whose latest attempt began last first; those without a journal last.
 
     It does not raise: a run that cannot be read is a row that says why.
@@ -55,27 +61,28 @@ def rows(runs: Iterable[RecordedRun], process: int = 0, progress: ProgressCallba
     return sorted(rows, key=lambda row: (row.latest is None, -(row.latest or 0.0), row.run_id))
 
 
-def row_of(run: RecordedRun, process: int = 0) -> RunRow:
+def row_of(run: RecordedRun, process: int | None = None) -> RunRow:
     """Return the row of a run. It does not raise."""
     run_id, latest = run.folder.path.name, None
     try:
         run_id = run.run_id
-        if (began := run.folder.began(process)) is not None:
+        if (began := run.folder.began(run.first() if process is None else process)) is not None:
             latest = began / NS
         return row_from(run.report(process=process, others=False), run, latest, process)
     except Exception as error:  # one run must not prevent the rows of the others
         return RunRow(encodable(run_id), latest=latest, error=shown(str(error) or type(error).__name__))
 
 
-def row_from(report: Report, run: RecordedRun, latest: float | None, process: int = 0) -> RunRow:
+def row_from(report: Report, run: RecordedRun, latest: float | None, process: int | None = None) -> RunRow:
     """Return the row of a run whose report is known. `latest`: when its latest attempt began, s since the epoch."""
     totals, answer = report.totals, dict[str, Any](report.to_json())
     answer |= {
-        "attempts": max(totals.attempts, run.folder.attempts(process)[-1] + 1),
+        "attempts": max(totals.attempts, run.folder.attempts(run.first() if process is None else process)[-1] + 1),
         "last_sign_of_life": answer["last_sign_of_life"] or totals.last_sign / NS,
         "damaged": report.damaged,
         "error": None,
         "latest": latest,
+        "process": answer.get("process"),
     }
     return RunRow(**{name: answer[name] for name in RunRow._fields})
 
@@ -88,6 +95,7 @@ def render(rows: Sequence[RunRow], place: str) -> str:
     damage = "part of its journal cannot be read; see `otel-goodput report`"
     notes += [f"  {row.run_id}: {damage}" for row in rows if row.damaged]
     notes += [f"  {row.run_id}: goodput {row.reason}" for row in rows if row.reason]
+    notes += [f"  {row.run_id}: {note}" for row in rows for note in ranks_text.only(row.process)]
     if notes:
         lines += ["", *notes]
     return "".join(f"{shown(line)}\n" for line in lines)
@@ -121,12 +129,13 @@ class Entry(NamedTuple):
     attempts: int
 
 
-def entries(runs: Iterable[RecordedRun], process: int = 0) -> list[Entry]:
+def entries(runs: Iterable[RecordedRun], process: int | None = None) -> list[Entry]:
     """Return the runs with a journal of `process`, the latest first; only the beginning of a journal is read."""
+    read = [(run, run.first() if process is None else process) for run in runs]
     known = [
-        Entry(run, run.run_id, run.folder.began(process), attempts[-1] + 1)
-        for run in runs
-        if (attempts := run.folder.attempts(process))
+        Entry(run, run.run_id, run.folder.began(index), attempts[-1] + 1)
+        for run, index in read
+        if (attempts := run.folder.attempts(index))
     ]
     return sorted(known, key=lambda entry: (-(entry.began or 0), entry.run_id))
 

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
 from otel_goodput._accounting.disruption import REMEMBERED, Disruption
-from otel_goodput._accounting.job import Costs
 from otel_goodput._accounting.overview import Overview
-from otel_goodput._accounting.rules import NAMES
 from otel_goodput._accounting.totals import Totals, partition_html
 from otel_goodput._journal.facts import Facts, summed
 from otel_goodput._journal.notes import DAMAGED, Note, Statement
@@ -22,7 +20,8 @@ from otel_goodput._timeline.damage import Damage
 from otel_goodput._timeline.run_state import Culprit, RunState, live
 from otel_goodput.errors import GoodputError
 from otel_goodput.reports import text
-from otel_goodput.reports.fields import RanksFields, RankWaitFields, ReportFields
+from otel_goodput.reports.fields import ProcessFields, ReportFields
+from otel_goodput.reports.ranks import RankWaits
 from otel_goodput.reports.text import doubts, sentence
 from otel_goodput.semconv import CATEGORIES, Category
 
@@ -34,32 +33,20 @@ class Correction(NamedTuple):
     first: str  # the reason that the journal has
     by: str  # who made it; empty if the journals of all processes show it together
     note: str  # more for a person, or an empty string
-    process: int | None = None  # that ended first; None if they were ended from outside, or if that is not known
+    # That ended first, or that the others waited for; None if they were ended from outside, or if that is not known.
+    process: int | None = None
     known: bool = True  # False if several processes ended, and their journals do not show which was first
 
 
-class RankWaits(NamedTuple):
-    """For which of its ranks a job waited, and how long; and the job over time."""
+class OneProcess(NamedTuple):
+    """Whose account it is, if it is that of one process of several."""
 
-    ranks: int
-    costs: Costs
-    overview: Overview | None = None  # None if it is not known
+    process: int
+    processes: int
+    reason: str | None = None  # why it is not that of all of them; None if this one was requested
 
-    def to_json(self) -> RanksFields:
-        """Return the field ``ranks`` of a report."""
-        longest = sorted(self.costs.whole.items(), key=lambda item: (-item[1], item[0]))
-        waits: list[RankWaitFields] = [
-            {
-                "rank": cause.rank,
-                "category": NAMES[cause.category],
-                "name": cause.name,
-                "seconds": spent / NS,
-                "since": self.costs.latest[cause][0] / NS,
-                "until": self.costs.latest[cause][1] / NS,
-            }
-            for cause, spent in longest
-        ]
-        return {"count": self.ranks, "waits": waits}
+    def to_json(self) -> ProcessFields:
+        return {"index": self.process, "count": self.processes, "reason": self.reason}
 
 
 Corrections = Mapping[int, Correction]  # by the number of the attempt that the disruption began
@@ -159,7 +146,8 @@ class Report:
     damage: Sequence[Damage] = ()
     corrections: Corrections = field(default_factory=dict)  # of its disruptions; `totals` has the reasons
     facts: Sequence[Facts] = ()  # what its attempts ran with, waited for and compiled
-    ranks: RankWaits | None = None  # of an account of all ranks
+    ranks: RankWaits | None = None  # of the account of a job of several ranks
+    process: OneProcess | None = None  # of the account of one process of several
     page: Callable[[Report], str] | None = field(default=None, compare=False)  # makes the page; a run's report has it
 
     @property
@@ -183,7 +171,9 @@ class Report:
             **summed(self.facts).to_json(),
         }
         if self.ranks is not None:
-            answer["ranks"] = self.ranks.to_json()
+            answer["ranks"] = self.ranks.to_json(self.totals.run.productive, self.totals.run.elapsed)
+        if self.process is not None:
+            answer["process"] = self.process.to_json()
         if self.facts:
             answer["configurations"] = _configurations(self.facts)
         for partition in (answer, *answer["windows"]):

@@ -7,13 +7,14 @@ followed second after second, makes no difference to the report: there is one wa
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_goodput._accounting.checkpoints import RankStages
+from otel_goodput._accounting.events import Event
 from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.stats import Pace
 from otel_goodput._accounting.totals import NOT_KNOWN, Totals
@@ -28,7 +29,6 @@ from otel_goodput._text.durations import Moment
 from otel_goodput._text.redact import encodable, redacting_logger, without_credentials
 from otel_goodput._timeline.damage import Damages
 from otel_goodput._timeline.overviews import rank_stages
-from otel_goodput._timeline.ranks import account_of_ranks
 from otel_goodput._timeline.reader import all_events
 from otel_goodput._timeline.recovery import Follower, Restored, restore
 from otel_goodput._timeline.run_state import DIED, RUNNING, Culprit, EventsUntil, RunState, culprits, live, state_of
@@ -36,7 +36,8 @@ from otel_goodput.errors import JournalError
 from otel_goodput.reports import ProgressCallback, no_progress
 from otel_goodput.reports.detail import Detail, read_detail
 from otel_goodput.reports.excerpt import News, Tail
-from otel_goodput.reports.report import Corrections, RankWaits, Report, about, corrected
+from otel_goodput.reports.ranks import Job, missing_note, named, read_job, too_large, with_leaders, with_places
+from otel_goodput.reports.report import Corrections, OneProcess, Report, about, corrected
 from otel_goodput.reports.timeline import account
 from otel_goodput.semconv import PROCESS_COUNT
 
@@ -46,6 +47,7 @@ logger = redacting_logger(__name__)
 # again, and at most one part in this many of a core is spent on it.
 _AGAIN_S: Final = 15.0
 _SHARE: Final = 1000
+_QUICK: Final = 8  # a run of many is read in this part of the time that another may take
 
 Time: TypeAlias = int | Moment  # ns since the epoch, or a moment that may be relative to the start of the run
 
@@ -82,10 +84,14 @@ class RecordedRun:
         windows: Sequence[tuple[Time, Time]] = (),
         exclusions: Sequence[tuple[Time, Time]] = (),
         ideal_step_time: float | None = None,
-        process: int = 0,
+        process: int | None = None,
         others: bool = True,
+        exact: bool = False,
     ) -> Report:
-        """Return the account of the run.
+        """Return the account of the run: that of the job of all its ranks (rule R11), or of one process.
+
+        The job's is as of the moment up to which all ranks have recorded. What is about single processes is the
+        leader's. If there is no account of the job, the report is that of the first process, and says why.
 
         The whole journal is read if any of `at`, `windows`, `exclusions` and `ideal_step_time` is given.
 
@@ -93,14 +99,44 @@ class RecordedRun:
             at: moment of the account; by default now while the job is running, else its last sign of life.
             windows, exclusions: (start, end) pairs.
             ideal_step_time: ns; by default it is estimated.
-            process: index of the process whose journal is read.
+            process: index of the process whose account it is; by default that of the job.
             others: also read what takes a file of each process or attempt: the stages of checkpoints of all processes
                 (not for a past moment), which process ended first, and what the attempts were started with.
+            exact: read the journals of all ranks, however long that takes.
 
         Raises:
-            JournalError: `process` left no journal, or none that can be read.
+            JournalError: `process` left no journal, or none that can be read; there is no account of the job, and
+                `exact`.
             ValueError: a window or an exclusion ends before it starts.
         """
+        question = _Question(at, tuple(windows), tuple(exclusions), ideal_step_time, others)
+        first = self.first() if process is None else process
+        report, sidecars = self._of_process(first, question)
+        ranks = max(sidecars.count, *(index + 1 for index in self.folder.processes()), 1)
+        if ranks < 2:
+            return report
+        if process is not None:
+            return replace(report, process=OneProcess(first, ranks))
+        job = self._job(report, sidecars.count, question, exact=exact)
+        if isinstance(job, Job):
+            return self._of_job(job, report, sidecars, question)
+        if exact:
+            raise JournalError(
+                f"run {self.run_id!r}: {job}, so there is no account of the job of all its ranks; "
+                "use --process for the account of one"
+            )
+        return replace(report, process=OneProcess(first, ranks, job))
+
+    def report_of_ranks(self) -> Report:
+        """Return the account of the job of all ranks from the journals of all of them. Raises JournalError."""
+        return self.report(exact=True)
+
+    def first(self) -> int:
+        """Return the index of the first process that left a journal; 0 if none did."""
+        return next(iter(self.folder.processes()), 0)
+
+    def _of_process(self, process: int, question: _Question) -> tuple[Report, _Sidecars]:
+        """Return the account of one process, and what it has from the files beside its journal. Raises JournalError."""
         folder, source = self.folder, self._source(process)
         attempt, damages = source.attempt, source.damages
         if attempt < 0:
@@ -110,17 +146,11 @@ class RecordedRun:
         state = state_of(folder.writing(attempt, process), source.last_sign)
         start = source.ledger.settled.begin
         moment = time.time_ns() if state == RUNNING and folder.alive(attempt, process) else source.last_sign
-        if at is not None:
-            moment = _ns(at, start)
-        if windows or exclusions or at is not None or ideal_step_time is not None:
+        if question.at is not None:
+            moment = _ns(question.at, start)
+        if question.of_past:
             lives = EventsUntil(all_events(folder, process, damages), state, moment)
-            totals = account(
-                lives,
-                at=moment,
-                windows=[(_ns(begin, start), _ns(end, start)) for begin, end in windows],
-                exclusions=[(_ns(begin, start), _ns(end, start)) for begin, end in exclusions],
-                ideal_step_time=ideal_step_time,
-            )
+            totals = question.answer(lives, moment, start)
             standing = lives.state
         else:
             totals = source.ledger.totals(moment)
@@ -129,41 +159,55 @@ class RecordedRun:
                 standing = RunState(state, source.last_sign, totals.in_flight_step, totals.in_flight_since)
                 if state == DIED:  # steps in flight are lost
                     totals = source.ledger.totals(moment, dead=True)
-        sidecars = self._sidecars(process, whole=at is None and not windows and not exclusions)
-        totals, corrections = sidecars.complete(totals, attempt, others=others, stages=at is None)
+        sidecars = self._sidecars(process, whole=question.whole)
+        totals, corrections = sidecars.complete(totals, attempt, others=question.others, stages=question.at is None)
         all_notes = (*sidecars.notes, sidecars.reasons.note, source.overlap, damages.note())
         notes = {note.kind: note for note in all_notes if note is not None}
         facts = tuple(one for one in sidecars.facts if one.started_at <= moment)
         damage = tuple(one for one in damages.listed if not one.harmless)
-        return Report(totals, sidecars.about, tuple(notes.values()), standing, damage, corrections, facts)
+        report = Report(totals, sidecars.about, tuple(notes.values()), standing, damage, corrections, facts)
+        return report, sidecars
 
-    def report_of_ranks(self) -> Report:
-        """Return the account of the job of all ranks (rule R11); reads the journals of all processes.
-
-        It is as of the moment up to which all of them have recorded. What is about single processes is the leader's.
-
-        Raises:
-            JournalError: the leader left no journal, or the ranks do not step together, so that there is none.
-        """
-        leader, damages = self.report(), Damages()
+    def _job(self, leader: Report, count: int, question: _Question, *, exact: bool) -> Job | str:
+        """Return the account of the job of all ranks, or why there is none."""
+        if len(self.folder.processes()) < 2:
+            return "no other process left a journal in this folder"
         if not leader.totals.run.known:
-            raise JournalError(f"run {self.run_id!r}: {NOT_KNOWN}, so there is no account of all its ranks")
-        account = account_of_ranks(self.folder, damages=damages)
-        if not account.together:
-            raise JournalError(
-                f"run {self.run_id!r}: its ranks do not step together, so there is no account of all of them; "
-                "use --process for the account of one"
-            )
-        note = damages.note()
+            return NOT_KNOWN
+        if not exact and (why := too_large(self.folder, parts=1 if question.others else _QUICK)):
+            return why
+        return read_job(self.folder, count, with_events=question.of_past)
+
+    def _of_job(self, job: Job, leader: Report, sidecars: _Sidecars, question: _Question) -> Report:
+        """Return the report of a job with what its leader's says, and what is known of it beside the journal."""
+        totals, standing, waits = job.ledger.totals(job.at), job.standing, job.waits
+        if question.of_past:
+            start = totals.started_at
+            moment = job.at if question.at is None else min(_ns(question.at, start), job.at)
+            totals = question.answer((event for event in job.events if event.time <= moment), moment, start)
+            if moment < job.at:
+                standing = RunState(RUNNING)
+        if question.at is not None:
+            waits = waits._replace(now=(), waiting={})
+        if question.others:
+            waits = with_places(waits, {rank: facts for rank in named(waits) if (facts := self._latest_facts(rank))})
+        totals = with_leaders(sidecars.inputs.complete(totals), leader.totals, standing)
+        notes = {note.kind: note for note in (*leader.notes, missing_note(waits), job.damages.note()) if note}
+        damage = tuple(one for one in job.damages.listed if not one.harmless)
+        corrections = leader.corrections if totals.attempts == leader.totals.attempts else {}
         return replace(
             leader,
-            totals=account.totals(),
-            notes=(*leader.notes, *(() if note is None else (note,))),
-            damage=tuple(one for one in damages.listed if not one.harmless),
-            corrections={},
-            ranks=RankWaits(len(self.folder.processes()), account.costs, account.overview()),
-            page=None,
+            totals=totals,
+            notes=tuple(notes.values()),
+            standing=standing,
+            damage=damage,
+            corrections=corrections,
+            ranks=waits,
         )
+
+    def _latest_facts(self, process: int) -> Facts | None:
+        attempts = self.folder.attempts(process)
+        return self.facts(attempts[-1], process) if attempts else None
 
     def detail(
         self,
@@ -243,6 +287,9 @@ class FollowedRun(RecordedRun):
         """Return what is new, span by span, since the last call; None if that is not known. `report` is the latest."""
         return self._tail.news(self._follower, report.totals.at)
 
+    def _job(self, leader: Report, count: int, question: _Question, *, exact: bool) -> Job | str:
+        return "the account of the job is not read every second"
+
     def _source(self, process: int) -> Restored:
         if process:
             return super()._source(process)
@@ -263,10 +310,10 @@ class _Sidecars:
         self.facts: Sequence[Facts] = ()  # of the attempts
         self._run = run
         self._process = process
-        self._count = 0
+        self.count = 0
         self._paces: Sequence[Pace] = ()
         self._stages: dict[int, RankStages] | None = None  # of the other processes, if they are to be compared
-        self._inputs = Inputs()
+        self.inputs = Inputs()
         self._culprits: dict[int, Culprit] = {}
         self._latest = 0  # the latest attempt before which it was looked which process ended first
         self._version: tuple[int, int] | None = None  # of the file with statements about disruptions
@@ -287,9 +334,9 @@ class _Sidecars:
             self._latest = max(one.attempt for one in began if one.attempt is not None)
         if time.monotonic() >= self._due or attempt != self._attempt:
             self._read(totals, attempt, others=others, stages=stages)
-        totals = self._inputs.complete(totals)
+        totals = self.inputs.complete(totals)
         if self._paces:
-            totals = replace(totals, paces=self._paces, processes=max(self._count, len(self._paces)))
+            totals = replace(totals, paces=self._paces, processes=max(self.count, len(self._paces)))
         if self._stages is not None and totals.stages:
             own = {self._process: RankStages(self._process, totals.stages)}
             totals = replace(totals, rank_stages=[one for _, one in sorted((self._stages | own).items())])
@@ -300,9 +347,9 @@ class _Sidecars:
         spent = time.thread_time()
         self.about = self._run.about
         self.notes = tuple(read_notes(folder, process))
-        self._count = self._run.count(attempt)
+        self.count = self._run.count(attempt)
         self._paces = read_paces(folder, attempt, totals.at)
-        self._inputs = read_inputs(folder)
+        self.inputs = read_inputs(folder)
         if others:
             self.facts = self._run.all_facts(process)
         if others and stages:
@@ -310,6 +357,36 @@ class _Sidecars:
             self._stages = {one.process: one for one in of_all}
         self._attempt = attempt
         self._due = time.monotonic() + max(_AGAIN_S, _SHARE * (time.thread_time() - spent))
+
+
+class _Question(NamedTuple):
+    """What a report is about: see :meth:`RecordedRun.report`."""
+
+    at: Time | None
+    windows: Sequence[tuple[Time, Time]]
+    exclusions: Sequence[tuple[Time, Time]]
+    ideal_step_time: float | None
+    others: bool
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is the whole run."""
+        return self.at is None and not self.windows and not self.exclusions
+
+    @property
+    def of_past(self) -> bool:
+        """Whether all events are needed for the answer."""
+        return not self.whole or self.ideal_step_time is not None
+
+    def answer(self, events: Iterable[Event], moment: int, start: int | None) -> Totals:
+        """Return the account of `events` at `moment`, ns; `start` is that of the run. Raises ValueError."""
+        return account(
+            events,
+            at=moment,
+            windows=[(_ns(begin, start), _ns(end, start)) for begin, end in self.windows],
+            exclusions=[(_ns(begin, start), _ns(end, start)) for begin, end in self.exclusions],
+            ideal_step_time=self.ideal_step_time,
+        )
 
 
 def _ns(moment: Time, start: int | None) -> int:

@@ -269,7 +269,7 @@ _Partition = Callable[[int, int], "tuple[Counter[int], bool]"]  # time by catego
 def _report(run: RecordedRun, at: int | Moment | None) -> tuple[Report, str, str]:
     """Return the report of a run, the state of its leader, and what is wrong; the report of no job if all is."""
     try:
-        report = run.report(at=at)
+        report = run.report(at=at, process=0)
     except (GoodputError, OSError, ValueError) as error:
         problem = shown(str(error) or type(error).__name__)
         moment = at if isinstance(at, int) else run.folder.created_at() or time.time_ns()

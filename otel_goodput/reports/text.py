@@ -10,6 +10,7 @@ from otel_goodput._journal.notes import Note
 from otel_goodput._text.quantities import format_duration, format_moment, percent, plural
 from otel_goodput._text.redact import shown
 from otel_goodput._timeline.run_state import DIED, FAILED, RUNNING, SILENT
+from otel_goodput.reports import ranks_text
 from otel_goodput.semconv import CATEGORIES, Category, ClockState
 
 # With fewer steps, or if the median step takes at least this share of the cadence, nothing is suspected.
@@ -163,7 +164,8 @@ def _spent(loss: tuple[str, str, float], report: Mapping[str, Any]) -> tuple[str
     if not report.get("compilations_seen", True):
         doing, advice = _UNCOMPILED.get(category, (doing, advice))
     doing = f"in {name!r}" if name else doing
-    return f"{format_duration(held)} ({percent(held, report['elapsed_s'])}) was spent {doing} ({category})", advice
+    spent = f"{format_duration(held)} ({percent(held, report['elapsed_s'])}) was spent {doing} ({category})"
+    return f"{spent}{ranks_text.share_of(loss, report)}", advice
 
 
 _RATIOS: Final = {
@@ -188,7 +190,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         return
     yield ""
     yield f"  goodput {_goodput(report)}"
-    yield from ranks(report)
+    yield from ranks_text.verdict(report)
     for name, words in _RATIOS.items():
         if report.get(name) is not None:
             yield f"  {words} {report[name] * 100:.1f} %"
@@ -202,7 +204,8 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         parallel = format_duration(report["overlapped_data_loading_s"])
         yield f"  in parallel: another {parallel} of data loading overlapped with steps and cost no time"
     yield ""
-    for section in (steps, disruptions, processes, checkpoints, scheduling, compile_cache):
+    of_ranks = ranks_text.now, ranks_text.lost
+    for section in (*of_ranks, steps, disruptions, processes, checkpoints, scheduling, compile_cache):
         yield from section(report)
     for partition in report["windows"]:
         yield from window(partition)
@@ -228,6 +231,8 @@ def title(report: Mapping[str, Any]) -> str:
     parts = [f"Goodput of {name}"]
     if report.get("run_id") and report["run_id"] != name:
         parts.append(f"run {report['run_id']}")
+    if whose := ranks_text.whose(report):
+        parts.append(whose)
     if report["attempts"]:
         parts.append(plural(report["attempts"], "attempt"))
     if report.get("started_at"):
@@ -253,8 +258,6 @@ SLOWER: Final = 1.05  # times the median of all processes: a slowest one that is
 LATE_SHARE: Final = 0.05  # of the cadence; a process that is late by less is not mentioned
 DISRUPTIONS_SHOWN: Final = 10
 FUNCTIONS_SHOWN: Final = 5
-WAITS_SHOWN: Final = 5
-WAITED: Final = 0.005  # share of the time; shorter waits for a rank are not mentioned
 LONG_S: Final = 600.0  # from here on times are in minutes and hours
 
 
@@ -286,20 +289,10 @@ def end(report: Mapping[str, Any]) -> Iterator[str]:
     where = "" if step is None else f", between steps; the last one was step {step}"
     if open_for is not None:
         where = f", {format_duration(open_for)} into step {step}"
-    what = "the process died at" if state == DIED else "no sign of life since"
+    what = "no sign of life since"
+    if state == DIED:
+        what = f"the {'job' if 'ranks' in report else 'process'} died at"
     yield f"  {what} {format_moment(last)}{where}"
-
-
-def ranks(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield for which ranks the job waited most; nothing if this is the account of one process."""
-    if (known := report.get("ranks")) is None:
-        return
-    longest = [one for one in known["waits"][:WAITS_SHOWN] if one["seconds"] >= WAITED * report["elapsed_s"]]
-    for one in longest:
-        length, share = format_duration(one["seconds"]), percent(one["seconds"], report["elapsed_s"])
-        yield f"  waited {length} ({share}) for rank {one['rank']}: {one['category']} {one['name']}".rstrip()
-    if not longest:
-        yield f"  of {known['count']} ranks, none of which the others had to wait for"
 
 
 def steps(report: Mapping[str, Any]) -> Iterator[str]:
@@ -416,13 +409,20 @@ _COSTS: Final = (
 
 
 def processes(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield which processes are slow, so that the others wait for them."""
+    """Yield which processes are slow, so that the others wait for them.
+
+    While others wait for one that begins late, in their steps, how long a step takes says nothing about who is slow.
+    """
     processes = report.get("processes")
     if not processes or len(processes["paces"]) < 2:
         return
     paces, slowest, latest = processes["paces"], processes["straggler"], processes["late"]
     yield f"  processes  {len(paces)} of {processes['count']} report step times"
-    if slowest is not None and slowest["ratio"] > SLOWER:
+    late = latest is not None and latest["share"] >= LATE_SHARE
+    if "ranks" in report:  # whoever begins late is known
+        late = sum(one["seconds"] for one in report["ranks"]["waits"]) >= LATE_SHARE * report["elapsed_s"]
+        latest = None
+    if slowest is not None and slowest["ratio"] > SLOWER and not late:
         which, ratio = slowest["process"], slowest["ratio"]
         median = format_duration(paces[str(which)]["median_s"])
         yield f"    the slowest is process {which}: median step {median}, {ratio:.2f} times the median of all"

@@ -14,8 +14,9 @@ import pytest
 import warm
 
 from benchmarks.container import Container
+from otel_goodput._accounting.events import NO_STEP
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._timeline.run_state import APART_NS, RAISED_NS, Culprit, Death, culprit
+from otel_goodput._timeline.run_state import APART_NS, RAISED_NS, WAITED_NS, Culprit, Death, culprit
 from otel_goodput._viewer.document import document
 from otel_goodput.reports import perfetto
 from otel_goodput.reports.run import FollowedRun, RecordedRun
@@ -130,6 +131,28 @@ def test_nobody_knows_who_was_first(tmp_path: Path) -> None:
 
 def death(process: int, sign: int, *, announced: bool = False, clean: bool = False, failed: bool = False) -> Death:
     return Death(process, 10**18 + sign, announced, clean, failed)
+
+
+def late(process: int, step: int | None, reached: int, *, since: int = 0, failed: bool = False) -> Death:
+    """How a process ended at a moment when it had last done something `since` ns after a wait began."""
+    end = 10**18 + WAITED_NS
+    return Death(process, end, False, False, failed, step, reached, 10**18 + since)
+
+
+@pytest.mark.parametrize(
+    ("deaths", "expected"),
+    [
+        # Those that wait in a collective operation fail; the one that hangs in its loader is only killed.
+        ([late(0, 7, 7, failed=True), late(1, 7, 7), late(2, None, 6)], Culprit("crash", 2)),
+        ([late(0, 7, 7, failed=True), late(1, 7, 7, failed=True), late(2, None, 6)], Culprit("crash", 2)),
+        ([late(0, 7, 7, failed=True), late(1, 7, 7), late(2, None, 6, since=1)], Culprit("crash", 0)),
+        ([late(0, 7, 7, failed=True), late(1, None, 6), late(2, None, 6)], Culprit("crash", 0)),
+        ([late(0, 7, 7, failed=True), late(1, 7, 7), late(2, None, 7)], Culprit("crash", 0)),
+        ([late(0, 7, 7), late(1, 7, 7), late(2, None, NO_STEP)], Culprit("crash", None, known=False)),
+    ],
+)
+def test_the_one_that_all_others_waited_for_is_named(deaths: list[Death], expected: Culprit) -> None:
+    assert culprit(deaths, "signal") == expected
 
 
 @pytest.mark.parametrize(

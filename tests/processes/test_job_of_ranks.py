@@ -12,21 +12,26 @@ from typing import Any
 
 import pytest
 import warm
+from waits import until
 
 from otel_goodput._tools.cli import main
 from otel_goodput.errors import JournalError
+from otel_goodput.reports.listing import render, row_of
 from otel_goodput.reports.run import runs_at
+from otel_goodput.runs import open_run
 
 RANK = """
-import json, os, signal, sys, time
+import json, os, signal, sys, threading, time
 from pathlib import Path
 import otel_goodput as goodput
 rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-folder, first, last, slow, dies = Path(sys.argv[1]), *map(int, sys.argv[2:6])
+folder, first, last, slow, dies, hangs, stands = Path(sys.argv[1]), *map(int, sys.argv[2:8])
 
 def loader():
     for number in range(first, last):
         time.sleep(0.04 if rank == slow else 0.004)
+        if rank == slow and number == hangs:
+            threading.Event().wait(60)
         yield number
 
 def meet(number):
@@ -38,7 +43,7 @@ goodput.configure("ranks", run_id="run", directory=folder / "runs", exporters="n
 with goodput.job(), (folder / f"own-{rank}").open("a") as own:
     for number, _ in goodput.steps(loader(), start=first):
         begin = time.time_ns()
-        time.sleep(0.01)
+        time.sleep(1.0 if number == stands else 0.01)
         if dies >= 0 and number == dies and rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         meet(number)
@@ -47,24 +52,30 @@ with goodput.job(), (folder / f"own-{rank}").open("a") as own:
 COUNT = 4
 
 
-def train(folder: Path, first: int, last: int, *, slow: int = -1, dies: int = -1) -> None:
-    """Have the processes train in step; if one of them dies, kill the others."""
-    processes = [
+def start(folder: Path, first: int, last: int, *numbers: int, count: int = COUNT) -> list[warm.Process]:
+    return [
         warm.Process(
-            [sys.executable, "-c", RANK, str(folder), *map(str, (first, last, slow, dies))],
-            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(COUNT)},
+            [sys.executable, "-c", RANK, str(folder), *map(str, (first, last, *numbers))],
+            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(count), "OTEL_GOODPUT_STALLED_AFTER": "0.3"},
             stderr=subprocess.PIPE,
             text=True,
         )
-        for rank in range(COUNT)
+        for rank in range(count)
     ]
+
+
+def train(
+    folder: Path, first: int, last: int, *, slow: int = -1, dies: int = -1, stands: int = -1, count: int = COUNT
+) -> None:
+    """Have the processes train in step; if one of them dies, kill the others."""
+    processes = start(folder, first, last, slow, dies, -1, stands, count=count)
     if dies >= 0:
         processes[1].wait(60)
         for process in processes:
             process.send_signal(signal.SIGKILL)
     errors = [process.communicate(timeout=60)[1] for process in processes]
     if dies < 0:
-        assert [process.returncode for process in processes] == [0] * COUNT, errors
+        assert [process.returncode for process in processes] == [0] * count, errors
 
 
 def own(folder: Path) -> list[list[tuple[int, int]]]:
@@ -73,19 +84,31 @@ def own(folder: Path) -> list[list[tuple[int, int]]]:
     return [[(begin, end) for _, begin, end in step] for step in zip(*ranks, strict=True)]
 
 
-def exact(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
-    assert main(["report", str(folder / "runs"), "--exact", *options]) == 0
+def printed(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    assert main(["report", str(folder / "runs"), *options]) == 0
     return capsys.readouterr().out
 
 
-def test_a_rank_with_a_slow_loader_is_named_in_the_second_line(
+def figures(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(printed(folder, capsys, "--json", *options))
+    return report
+
+
+def test_a_rank_whose_loader_is_slow_lowers_the_headline_and_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train(tmp_path, 0, 30, slow=2)
-    lines = [line for line in exact(tmp_path, capsys).splitlines() if line]
-    assert lines[1].startswith("  goodput ") and "for rank 2: data_loading" in lines[2]
-    report: dict[str, Any] = json.loads(exact(tmp_path, capsys, "--json"))
-    steps = own(tmp_path)
+    train(tmp_path / "even", 0, 20)
+    train(tmp_path / "slow", 0, 30, slow=2)
+    folder = tmp_path / "slow"
+    text = printed(folder, capsys)
+    lines = [line for line in text.splitlines() if line]
+    assert ", 4 ranks, " in lines[0] and lines[1].startswith("  goodput ")
+    assert "of the time the job waited for rank 2, data_loading on host " in lines[2]
+    assert "% of it for rank 2" in lines[-1] and "process" not in lines[-1]
+    report, even = figures(folder, capsys), figures(tmp_path / "even", capsys)
+    assert report["goodput"] < even["goodput"] / 1.5
+    assert printed(folder, capsys, "--exact") == text
+    steps = own(folder)
     begins = [max(begin for begin, _ in step) for step in steps]
     ends = [max(end for _, end in step) for step in steps]
     works = (sum(ends) - sum(begins)) / 1e9
@@ -95,19 +118,74 @@ def test_a_rank_with_a_slow_loader_is_named_in_the_second_line(
         begin - max(sorted(each for each, _ in step)[1], end)  # half of the others could work
         for begin, step, end in zip(begins[1:], steps[1:], ends, strict=False)
     )
-    waited = {one["rank"]: one["seconds"] for one in report["ranks"]["waits"] if one["category"] == "data_loading"}
+    waits = [one for one in report["ranks"]["waits"] if one["category"] == "data_loading"]
+    waited = {one["rank"]: one["seconds"] for one in waits}
     assert report["ranks"]["count"] == COUNT and max(waited, key=waited.__getitem__) == 2
     assert waited[2] == pytest.approx(lost / 1e9, rel=0.1, abs=0.06)
-    # The account of the leader says nothing of it.
-    assert main(["report", str(tmp_path / "runs"), "--json"]) == 0
-    leader = json.loads(capsys.readouterr().out)
+    (longest,) = (one for one in waits if one["rank"] == 2)
+    without = report["seconds"]["productive"] / (report["elapsed_s"] - longest["seconds"])
+    assert longest["goodput_without"] == pytest.approx(without) and longest["host"]
+    # The account of the leader says nothing of it, and whose it is.
+    leader = figures(folder, capsys, "--process", "0")
     assert leader["goodput"] > 2 * report["goodput"] and "ranks" not in leader
+    assert leader["process"] == {"index": 0, "count": COUNT, "reason": None}
+    assert ", process 3 of 4, " in printed(folder, capsys, "--process", "3").splitlines()[0]
+    # Whoever shows the run shows the job.
+    with runs_at(str(folder / "runs")) as runs:
+        assert row_of(runs[0]).goodput == report["goodput"]
+    assert open_run(folder / "runs").report().totals.run.goodput == report["goodput"]
+    assert main(["compare", str(folder / "runs"), str(tmp_path / "even" / "runs"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["a"]["goodput"] == report["goodput"]
+    # The past and parts of the job are the job's, too.
+    half = report["started_at"] + report["elapsed_s"] / 2
+    part = figures(folder, capsys, "--at", str(half), "--window", str(half - 0.2), str(half))
+    assert part["state"] == "running" and part["elapsed_s"] == pytest.approx(report["elapsed_s"] / 2)
+    assert part["goodput"] < even["goodput"] / 1.5 and part["windows"][0]["goodput"] < even["goodput"] / 1.5
+
+
+def test_the_rank_that_hangs_in_its_loader_is_the_one_that_is_accused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    processes = start(tmp_path, 0, 30, 2, -1, 12, -1)
+    try:
+        until(lambda: (tmp_path / "0-11-2").exists(), 60)
+
+        def waiting() -> bool:
+            return bool((figures(tmp_path, capsys).get("ranks") or {}).get("waiting_for"))
+
+        until(waiting, 60)
+        for _ in range(3):
+            report = figures(tmp_path, capsys)
+            ranks = report["ranks"]
+            assert report["state"] == "running" and ranks["waiting_for"]["rank"] == 2
+            assert ranks["waiting_for"]["category"] == "data_loading"
+            doing = {one["rank"]: (one["phase"], one["step"], one["pid"]) for one in ranks["open"]}
+            pids = [process.pid for process in processes]
+            assert doing == {rank: ("step", 12, pids[rank]) for rank in (0, 1, 3)} | {
+                2: ("data_loading", None, pids[2])
+            }
+            text = printed(tmp_path, capsys)
+            assert "the job waits for rank 2 on " in text and "waits for rank" not in text.replace("rank 2", "it")
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGKILL)
+            process.communicate(timeout=60)
+    lines = printed(tmp_path, capsys).splitlines()
+    assert lines[0].endswith(", died") and "the job died at" in lines[1]
+    assert any(line.startswith("  at the end the job waited for rank 2 on ") for line in lines)
+
+
+def test_a_standstill_of_all_ranks_is_not_goodput(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(tmp_path, 0, 20, stands=10)
+    report = figures(tmp_path, capsys)
+    assert report["steps"]["kept"] == 20 and 0.6 < report["seconds"]["stalled"] < 1.0
+    assert not [one for one in report["ranks"]["waits"] if one["category"] == "stalled"], "nobody is accused"
 
 
 def test_the_outage_of_one_rank_is_that_of_the_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(tmp_path, 0, 30, dies=12)
     train(tmp_path, 10, 20)
-    report = json.loads(exact(tmp_path, capsys, "--json"))
+    report = figures(tmp_path, capsys)
     assert report["attempts"] == 2 and report["steps"]["kept"] == 20
     seconds = report["seconds"]
     assert seconds["infrastructure_recovery"] > 0 and seconds["wasted_progress"] > 0
@@ -118,7 +196,18 @@ def test_the_outage_of_one_rank_is_that_of_the_job(tmp_path: Path, capsys: pytes
 def test_ranks_that_do_not_step_together_have_no_account_of_the_job(tmp_path: Path) -> None:
     for rank in range(2):  # one after the other
         done = warm.run(
-            [sys.executable, "-c", RANK.replace('"WORLD_SIZE"', '"ONE"'), str(tmp_path), "0", "20", "-1", "-1"],
+            [
+                sys.executable,
+                "-c",
+                RANK.replace('"WORLD_SIZE"', '"ONE"'),
+                str(tmp_path),
+                "0",
+                "20",
+                "-1",
+                "-1",
+                "-1",
+                "-1",
+            ],
             env={**os.environ, "RANK": str(rank), "ONE": "1", "WORLD_SIZE": "2"},
             capture_output=True,
             text=True,
@@ -127,12 +216,15 @@ def test_ranks_that_do_not_step_together_have_no_account_of_the_job(tmp_path: Pa
         )
         assert done.returncode == 0, done.stderr
     with runs_at(str(tmp_path / "runs")) as runs:
-        assert runs[0].report().totals.executed == 20
+        report = runs[0].report()
+        assert report.totals.executed == 20
+        assert report.process is not None and "do not step together" in (report.process.reason or "")
+        assert "process 0 of 2" in render([row_of(runs[0])], "here")
         with pytest.raises(JournalError, match="do not step together"):
-            runs[0].report_of_ranks()
+            runs[0].report(exact=True)
 
 
-@pytest.mark.parametrize("option", [["--process", "1"], ["--at", "now"], ["--html", "page.html"], ["--slowest", "3"]])
+@pytest.mark.parametrize("option", [["--process", "1"], ["--html", "page.html"], ["--slowest", "3"]])
 def test_what_is_about_one_process_is_refused(
     option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

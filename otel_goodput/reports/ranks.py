@@ -1,0 +1,289 @@
+"""The job of all ranks, for a report: its account, for whom it waited, and what each of its ranks is doing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from otel_goodput._accounting.events import NO_STEP, Event
+from otel_goodput._accounting.job import Cause, Costs
+from otel_goodput._accounting.ledger import Ledger
+from otel_goodput._accounting.overview import Overview
+from otel_goodput._accounting.rank_updates import Opened
+from otel_goodput._accounting.ranks import STEP_TIME
+from otel_goodput._accounting.rules import NAMES, OTHER
+from otel_goodput._accounting.totals import Totals
+from otel_goodput._journal.facts import Facts
+from otel_goodput._journal.notes import Note
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._runtime import files
+from otel_goodput._text.durations import NS
+from otel_goodput._timeline.damage import Damages
+from otel_goodput._timeline.ranks import RankDigest, account_of_ranks, read_digests, state_of_rank
+from otel_goodput._timeline.run_state import DIED, ENDED, FAILED, RUNNING, SILENT, RunState
+from otel_goodput.reports.fields import OpenRankFields, RanksFields, RankWaitFields
+from otel_goodput.semconv import HOST_NAME, PROCESS_PID, Phase
+
+# Journals of all ranks that hold no more than this are merged in some five seconds.
+MERGED_BYTES: Final = 8 * files.MIB
+MERGED_RANKS: Final = 256
+MISSING_LISTED: Final = 16  # ranks without a journal, by their index
+PLACES_LOOKED_UP: Final = 64  # a file each
+
+
+class RankNow(NamedTuple):
+    """One rank at the end of the account.
+
+    Attributes:
+        state, at: of its process; its last sign of life, ns.
+        opened: what it does; None if no phase is open.
+        host, pid: of its process; None if that is not known.
+    """
+
+    rank: int
+    state: str
+    at: int
+    opened: Opened | None
+    host: str | None = None
+    pid: int | None = None
+
+    def to_json(self) -> OpenRankFields:
+        doing = self.opened
+        return {
+            "rank": self.rank,
+            "host": self.host,
+            "pid": self.pid,
+            "state": self.state,
+            "phase": None if doing is None else Phase.STEP if doing.category == STEP_TIME else NAMES[doing.category],
+            "name": "" if doing is None else doing.name,
+            "step": None if doing is None or doing.number == NO_STEP else doing.number,
+            "since": None if doing is None else doing.since / NS,
+            "last_sign_of_life": self.at / NS,
+        }
+
+
+class RankWaits(NamedTuple):
+    """For which of its ranks a job waited, and how long.
+
+    Attributes:
+        ranks, expected: how many are in the account; how many the job has.
+        costs: for whom it waited.
+        overview, ledger: the job over time, and its account; None if it is not known.
+        missing: those that are not in the account.
+        now: what each does, if the job is not over.
+        waiting: for whom the job waits at the end of the account, and since when (ns).
+        hosts: where ranks run, as far as it was looked up.
+    """
+
+    ranks: int
+    costs: Costs
+    overview: Overview | None = None
+    ledger: Ledger | None = None
+    expected: int = 0
+    missing: Sequence[int] = ()
+    now: Sequence[RankNow] = ()
+    waiting: Mapping[Cause, int] = {}
+    hosts: Mapping[int, str] = {}
+
+    def to_json(self, productive: int, elapsed: int) -> RanksFields:
+        """Return the field ``ranks`` of a report whose times these are, ns.
+
+        Without a wait, the job would have done the same in less time: what goodput would be is the productive time over
+        the elapsed time less the wait.
+        """
+        longest = sorted(self.costs.whole.items(), key=lambda item: (-item[1], item[0]))
+        waits: list[RankWaitFields] = [
+            {
+                "rank": cause.rank,
+                "host": self.hosts.get(cause.rank),
+                "category": NAMES[cause.category],
+                "name": cause.name,
+                "seconds": spent / NS,
+                "since": self.costs.latest[cause][0] / NS,
+                "until": self.costs.latest[cause][1] / NS,
+                "goodput_without": productive / (elapsed - spent) if spent < elapsed else None,
+            }
+            for cause, spent in longest
+        ]
+        cause, since = next(iter(self.waiting.items()), (None, 0))
+        return {
+            "count": self.ranks,
+            "expected": max(self.expected, self.ranks),
+            "missing": list(self.missing[:MISSING_LISTED]),
+            "waits": waits,
+            "open": [one.to_json() for one in self.now],
+            "waiting_for": None
+            if cause is None
+            else {
+                "rank": cause.rank,
+                "host": self.hosts.get(cause.rank),
+                "category": NAMES[cause.category],
+                "name": cause.name,
+                "since": since / NS,
+            },
+        }
+
+
+class Job(NamedTuple):
+    """The account of a job of several ranks up to `at` (ns), before which it is known what all of them did.
+
+    Attributes:
+        ledger: the account, to be asked for totals.
+        events: what the ledger was fed with; empty if they were not wanted.
+        standing: the state of the job.
+        waits: what a report says of its ranks.
+        damages: what could not be read.
+    """
+
+    ledger: Ledger
+    at: int
+    events: Sequence[Event]
+    standing: RunState
+    waits: RankWaits
+    damages: Damages
+
+
+def too_large(folder: RunDirectory, *, parts: int = 1) -> str:
+    """Return why the journals of all ranks cannot be merged quickly; empty if they can.
+
+    It takes at most five seconds divided by `parts`.
+    """
+    if len(folder.processes()) * parts > MERGED_RANKS or folder.recorded_bytes() * parts > MERGED_BYTES:
+        return "the journals of all ranks are too large to be read each time; `otel-goodput report --exact` reads them"
+    return ""
+
+
+def read_job(folder: RunDirectory, count: int, *, with_events: bool = False) -> Job | str:
+    """Return the account of a job from the journals of all its ranks, or why there is none.
+
+    Args:
+        folder: the folder of its run.
+        count: how many ranks its latest attempt has; 0 if that is not known.
+        with_events: keep its events, too.
+    """
+    damages, events = Damages(), list[Event]()
+    with files.held(folder.journal):
+        digests = read_digests(folder, damages)
+        if len(digests) < 2:
+            return "no other rank left a journal here that can be read"
+        record = events.extend if with_events else None
+        account = account_of_ranks(folder, damages=damages, digests=digests, count=count, record=record)
+        states = {rank: state_of_rank(folder, rank, digest) for rank, digest in digests.items()}
+    if not account.together:
+        return "the ranks do not step together"
+    at = account.horizon
+    if with_events:
+        events += account.undecided(at)
+    standing = _standing(states, digests)
+    expected = range(max(count, *(rank + 1 for rank in digests)))
+    waits = RankWaits(
+        len(digests),
+        account.costs_at(at),
+        account.overview(at),
+        account.ledger_at(at),
+        len(expected),
+        [rank for rank in expected if rank not in digests],
+        () if standing.state in (ENDED, FAILED) else [_now(rank, states[rank], one) for rank, one in digests.items()],
+        account.waits(at) if standing.state == RUNNING else _behind(digests) if standing.last_sign else {},
+    )
+    assert waits.ledger is not None
+    return Job(waits.ledger, at, events, standing, waits, damages)
+
+
+def _now(rank: int, state: str, digest: RankDigest) -> RankNow:
+    return RankNow(rank, state, digest.end, digest.opened)
+
+
+def _behind(digests: Mapping[int, RankDigest]) -> Mapping[Cause, int]:
+    """Return which rank all others waited for, in a step that it had not begun, and since when (ns)."""
+    opened = {rank: digest.opened for rank, digest in digests.items()}
+    inside = {rank: one for rank, one in opened.items() if one is not None and one.category == STEP_TIME}
+    others = [rank for rank in opened if rank not in inside]
+    if len(others) != 1 or len({one.number for one in inside.values()}) != 1:
+        return {}
+    rank, one = others[0], opened[others[0]]
+    if one is not None and one.number in {step.number for step in inside.values()}:
+        return {}
+    since = max(min(step.since for step in inside.values()), 0 if one is None else one.since)
+    return {Cause(rank, OTHER, "") if one is None else Cause(rank, one.category, one.name): since}
+
+
+def _standing(states: Mapping[int, str], digests: Mapping[int, RankDigest]) -> RunState:
+    """Return the state of a job by those of its ranks: it runs while one of them does."""
+    state = next((one for one in (RUNNING, DIED, SILENT, FAILED) if one in states.values()), ENDED)
+    if state not in (DIED, SILENT):
+        return RunState(state)
+    gone = [digests[rank] for rank, each in states.items() if each == state]
+    last = max(digest.end for digest in gone)
+    steps = [one for digest in gone if (one := digest.opened) is not None and one.number != NO_STEP]
+    step = max(steps, key=lambda one: one.number, default=None)
+    return RunState(state, last, *((None, None) if step is None else (step.number, min(step.since, last))))
+
+
+def named(waits: RankWaits) -> set[int]:
+    """Return the ranks of which a report says where they run."""
+    costly = sorted(waits.costs.whole, key=lambda cause: -waits.costs.whole[cause])[:PLACES_LOOKED_UP]
+    open_ones = [one.rank for one in waits.now[:PLACES_LOOKED_UP]]
+    return {*(cause.rank for cause in (*costly, *waits.waiting)), *open_ones}
+
+
+def with_places(waits: RankWaits, facts: Mapping[int, Facts]) -> RankWaits:
+    """Return what is said of ranks with their hosts and process ids, of those whose `facts` are given."""
+    hosts = {rank: str(one.resource[HOST_NAME]) for rank, one in facts.items() if one.resource.get(HOST_NAME)}
+    pids = {rank: pid for rank, one in facts.items() if isinstance(pid := one.resource.get(PROCESS_PID), int)}
+    now = [one._replace(host=hosts.get(one.rank), pid=pids.get(one.rank)) for one in waits.now]
+    return waits._replace(now=now, hosts=hosts)
+
+
+def missing_note(waits: RankWaits) -> Note | None:
+    """Return the note on ranks that are not in the account; None if all are."""
+    if not waits.missing:
+        return None
+    which = ", ".join(map(str, waits.missing[:MISSING_LISTED]))
+    more = len(waits.missing) - MISSING_LISTED
+    ranks = f"rank{'s' if len(waits.missing) > 1 else ''} {which}{f' and {more} more' if more > 0 else ''}"
+    return Note(
+        "missing ranks",
+        f"This is the account of {waits.ranks} of {waits.expected} ranks: {ranks} left no journal here that can be "
+        "read. If the job waited for one of them, that is not known.",
+    )
+
+
+# What the journals of ranks say only about single processes: it is the leader's.
+_LEADERS: Final = (
+    "clock",
+    "observed",
+    "compilations_seen",
+    "recompilations",
+    "recompiled",
+    "overlapped_data_loading",
+    "stages",
+    "rank_stages",
+    "paces",
+    "processes",
+    "error",
+    "skipped",
+    "doubtful",
+)
+
+
+def with_leaders(totals: Totals, leader: Totals, standing: RunState) -> Totals:
+    """Return the totals of a job with what is known of its leader only, and how it ended."""
+    ended = standing.state in (ENDED, FAILED)
+    own = {name: getattr(leader, name) for name in _LEADERS}
+    totals = replace(totals, ended=ended, failed=standing.state == FAILED, finished=ended and leader.finished, **own)
+    if totals.attempts != leader.attempts:
+        return totals
+    causes = {one.attempt: one for one in leader.history if one.attempt}
+    history = [
+        one
+        if (cause := causes.get(one.attempt or 0)) is None
+        else one._replace(reason=cause.reason, error=cause.error, ended_by=cause.ended_by)
+        for one in totals.history
+    ]
+    reasons = Counter(totals.disruptions)
+    reasons.subtract(one.reason for one in totals.history)
+    reasons.update(one.reason for one in history)
+    return replace(totals, history=history, disruptions=dict(+reasons))
