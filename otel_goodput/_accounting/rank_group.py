@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy, deepcopy
 from heapq import merge
 from operator import attrgetter
@@ -99,6 +99,7 @@ class RankGroup:
         self._events = JobEvents(-1 if settled.begin is None else settled.steps.life.number)
         self._record = self.ledger.feed if record is None else record
         self._leaders: deque[Event] = deque()
+        self._limit: Event | None = None  # of steps, that the leader set last
 
     @property
     def horizon(self) -> int:
@@ -141,7 +142,8 @@ class RankGroup:
         until, noted = items[-1].end, list[Event]()
         while self._leaders and self._leaders[0].time <= until:
             noted.append(self._leaders.popleft())
-        self._record(merge(self._events.events(items), noted, key=attrgetter("time")))
+        self._record(self._with_noted(self._events.events(items), noted))
+        self._limit = next((event for event in reversed(noted) if event.kind == ev.LIMIT), self._limit)
         for stretch in _waits(items):
             self.costs.add(stretch)
 
@@ -155,7 +157,7 @@ class RankGroup:
         end, merger = self.horizon, self.merger
         self.costs = self.costs_at(end)
         noted = [event for event in self._leaders if event.time <= end]
-        self._record(merge(self._events.events(merger.undecided(end)), noted, key=attrgetter("time")))
+        self._record(self._with_noted(self._events.events(merger.undecided(end)), noted))
         self._record(self._events.end(end, failed=failed))
         self._leaders.clear()
         self.merger = RankMerger(merger.spread, end)
@@ -171,7 +173,17 @@ class RankGroup:
         """Return the events of the job up to `at` (ns) that the ledger does not have, because they may change."""
         noted = [event for event in self._leaders if event.time <= at]
         events = copy(self._events).events(self.merger.undecided(at))
-        return merge(events, noted, key=attrgetter("time"))
+        return self._with_noted(events, noted)
+
+    def _with_noted(self, events: Iterable[Event], noted: Iterable[Event]) -> Iterator[Event]:
+        """Yield `events` of the job and what the leader `noted`; it may have set a limit before the attempt began."""
+        limit = self._limit
+        for event in merge(events, noted, key=attrgetter("time")):
+            yield event
+            if event.kind == ev.LIMIT:
+                limit = event
+            elif event.kind == ev.ATTEMPT and limit is not None:
+                yield limit._replace(time=event.time)
 
     def costs_at(self, at: int) -> Costs:
         """Return the costs up to `at` (ns), with those of a wait that goes on."""

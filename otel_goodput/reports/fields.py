@@ -304,9 +304,12 @@ class RanksFields(TypedDict):
     count: int  # how many are in the account
     expected: int  # how many the job has
     missing: list[int]  # indices of those that left no journal here that can be read; the first 16
+    # whether they step together; if not, the account is the sum of the accounts of all ranks, weighted by devices
+    together: bool
     waits: list[RankWaitFields]  # for which the job waited, the longest first
     open: list[OpenRankFields]  # what each rank is doing; empty if the job is over
     waiting_for: WaitingForFields | None  # None if the job is over, or waits for nobody, or if that is not known
+    roles: dict[str, PartitionFields]  # where the time of the ranks of each role went, if there are several roles
 
 
 class ProcessFields(TypedDict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from otel_goodput._accounting.events import NO_STEP, Event
 from otel_goodput._accounting.job import Cause, Costs
@@ -23,7 +23,7 @@ from otel_goodput._text.durations import NS
 from otel_goodput._timeline.damage import Damages
 from otel_goodput._timeline.ranks import RankDigest, account_of_ranks, read_digests, state_of_rank
 from otel_goodput._timeline.run_state import DIED, ENDED, FAILED, RUNNING, SILENT, RunState
-from otel_goodput.reports.fields import OpenRankFields, RanksFields, RankWaitFields
+from otel_goodput.reports.fields import OpenRankFields, PartitionFields, RanksFields, RankWaitFields
 from otel_goodput.semconv import HOST_NAME, PROCESS_PID, Phase
 
 # Journals of all ranks that hold no more than this are merged in some five seconds.
@@ -75,6 +75,8 @@ class RankWaits(NamedTuple):
         now: what each does, if the job is not over.
         waiting: for whom the job waits at the end of the account, and since when (ns).
         hosts: where ranks run, as far as it was looked up.
+        together: they step together; if not, the account is the sum of theirs, weighted by devices.
+        roles: the account of each role, if there are several.
     """
 
     ranks: int
@@ -86,6 +88,8 @@ class RankWaits(NamedTuple):
     now: Sequence[RankNow] = ()
     waiting: Mapping[Cause, int] = {}
     hosts: Mapping[int, str] = {}
+    together: bool = True
+    roles: Mapping[str, Totals] = {}
 
     def to_json(self, productive: int, elapsed: int) -> RanksFields:
         """Return the field ``ranks`` of a report whose times these are, ns.
@@ -112,6 +116,7 @@ class RankWaits(NamedTuple):
             "count": self.ranks,
             "expected": max(self.expected, self.ranks),
             "missing": list(self.missing[:MISSING_LISTED]),
+            "together": self.together,
             "waits": waits,
             "open": [one.to_json() for one in self.now],
             "waiting_for": None
@@ -123,6 +128,7 @@ class RankWaits(NamedTuple):
                 "name": cause.name,
                 "since": since / NS,
             },
+            "roles": {name: cast("PartitionFields", totals.run.to_json()) for name, totals in self.roles.items()},
         }
 
 
@@ -130,14 +136,14 @@ class Job(NamedTuple):
     """The account of a job of several ranks up to `at` (ns), before which it is known what all of them did.
 
     Attributes:
-        ledger: the account, to be asked for totals.
-        events: what the ledger was fed with; empty if they were not wanted.
+        totals: the account.
+        events: those of the job; empty if they were not wanted.
         standing: the state of the job.
         waits: what a report says of its ranks.
         damages: what could not be read.
     """
 
-    ledger: Ledger
+    totals: Totals
     at: int
     events: Sequence[Event]
     standing: RunState
@@ -171,25 +177,27 @@ def read_job(folder: RunDirectory, count: int, *, with_events: bool = False) -> 
         record = events.extend if with_events else None
         account = account_of_ranks(folder, damages=damages, digests=digests, count=count, record=record)
         states = {rank: state_of_rank(folder, rank, digest) for rank, digest in digests.items()}
-    if not account.together:
-        return "the ranks do not step together"
     at = account.horizon
     if with_events:
+        if not account.together:
+            return "the ranks do not step together, and of a past moment or a part of the time their sum is not known"
         events += account.undecided(at)
     standing = _standing(states, digests)
     expected = range(max(count, *(rank + 1 for rank in digests)))
     waits = RankWaits(
         len(digests),
         account.costs_at(at),
-        account.overview(at),
-        account.ledger_at(at),
+        account.overview(at) if account.together else None,
+        account.ledger_at(at) if account.together else None,
         len(expected),
         [rank for rank in expected if rank not in digests],
         () if standing.state in (ENDED, FAILED) else [_now(rank, states[rank], one) for rank, one in digests.items()],
         account.waits(at) if standing.state == RUNNING else _behind(digests) if standing.last_sign else {},
+        {},
+        account.together,
+        {} if len(account.roles) < 2 else account.totals_of_roles(at),
     )
-    assert waits.ledger is not None
-    return Job(waits.ledger, at, events, standing, waits, damages)
+    return Job(account.totals(at), at, events, standing, waits, damages)
 
 
 def _now(rank: int, state: str, digest: RankDigest) -> RankNow:

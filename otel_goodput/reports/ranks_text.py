@@ -45,7 +45,13 @@ def verdict(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"  at the end the job waited for {_place(one)}: {_doing(one['category'], one['name'])}, {_for(one, at)}"
     for one in longest[:1]:
         yield f"  {percent(one['seconds'], report['elapsed_s'])} of the time the job waited for {_who(one, report)}"
-    if not longest and not ranks["missing"]:
+    if not ranks["together"] and not ranks["roles"]:
+        yield "  the ranks do not step together: this is the sum of their accounts, weighted by devices"
+    for name, part in ranks["roles"].items():
+        if part["elapsed_s"]:
+            goodput = part["reason"] if part["goodput"] is None else percent(part["goodput"], 1)
+            yield f"  role {name or '(none)'}: goodput {goodput} of {format_duration(part['elapsed_s'])}"
+    if not longest and not ranks["missing"] and ranks["together"]:
         yield "  the job waited for none of its ranks"
 
 

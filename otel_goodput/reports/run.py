@@ -180,7 +180,7 @@ class RecordedRun:
 
     def _of_job(self, job: Job, leader: Report, sidecars: _Sidecars, question: _Question) -> Report:
         """Return the report of a job with what its leader's says, and what is known of it beside the journal."""
-        totals, standing, waits = job.ledger.totals(job.at), job.standing, job.waits
+        totals, standing, waits = job.totals, job.standing, job.waits
         if question.of_past:
             start = totals.started_at
             moment = job.at if question.at is None else min(_ns(question.at, start), job.at)

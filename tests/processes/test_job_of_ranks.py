@@ -16,7 +16,7 @@ from waits import until
 
 from otel_goodput._tools.cli import main
 from otel_goodput.errors import JournalError
-from otel_goodput.reports.listing import render, row_of
+from otel_goodput.reports.listing import row_of
 from otel_goodput.reports.run import runs_at
 from otel_goodput.runs import open_run
 
@@ -193,7 +193,7 @@ def test_the_outage_of_one_rank_is_that_of_the_job(tmp_path: Path, capsys: pytes
     assert round(known * 1e9) == round(report["elapsed_s"] * 1e9)
 
 
-def test_ranks_that_do_not_step_together_have_no_account_of_the_job(tmp_path: Path) -> None:
+def test_ranks_that_do_not_step_together_have_the_sum_of_their_accounts(tmp_path: Path) -> None:
     for rank in range(2):  # one after the other
         done = warm.run(
             [
@@ -217,11 +217,18 @@ def test_ranks_that_do_not_step_together_have_no_account_of_the_job(tmp_path: Pa
         assert done.returncode == 0, done.stderr
     with runs_at(str(tmp_path / "runs")) as runs:
         report = runs[0].report()
-        assert report.totals.executed == 20
-        assert report.process is not None and "do not step together" in (report.process.reason or "")
-        assert "process 0 of 2" in render([row_of(runs[0])], "here")
+        assert report.ranks is not None and not report.ranks.together
+        assert "the ranks do not step together: this is the sum of their accounts" in str(report)
+        alone = [runs[0].report(process=rank).totals.run for rank in range(2)]
+        assert report.totals.run.goodput == pytest.approx(
+            sum(one.productive for one in alone) / sum(one.elapsed for one in alone)
+        )
+        # A part of their time is not known: then it is that of one process, and said so.
+        part = runs[0].report(windows=[(0, 1)])
+        assert part.process is not None and "do not step together" in (part.process.reason or "")
+        assert ", process 0 of 2, " in str(part).splitlines()[0]
         with pytest.raises(JournalError, match="do not step together"):
-            runs[0].report(exact=True)
+            runs[0].report(windows=[(0, 1)], exact=True)
 
 
 @pytest.mark.parametrize("option", [["--process", "1"], ["--html", "page.html"], ["--slowest", "3"]])
