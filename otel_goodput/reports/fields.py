@@ -136,8 +136,11 @@ class ProcessesFields(TypedDict):
 
     count: int  # how many there are
     paces: dict[str, PaceFields]  # of each process that reported one, by its index
-    straggler: StragglerFields | None  # the slowest process; None if fewer than two processes reported
-    late: LateFields | None  # the process that spends most time between steps; None in the same case
+    # the slowest process; None if fewer than two processes reported, and in a job that waited for ranks for 5 % of the
+    # time or more: see `ranks`
+    straggler: StragglerFields | None
+    # the process that spends most time between steps; None if fewer than two reported, and in the account of all ranks
+    late: LateFields | None
 
 
 class SlowestFields(TypedDict):
@@ -277,7 +280,7 @@ class RankWaitFields(TypedDict):
 class WaitingForFields(TypedDict):
     """The rank that the job waits for at the end of the account."""
 
-    rank: int
+    rank: int  # its index
     host: str | None  # where it runs; None if unknown
     category: str  # what the rank does
     name: str  # of the ``custom`` phase; else empty
@@ -287,7 +290,7 @@ class WaitingForFields(TypedDict):
 class OpenRankFields(TypedDict):
     """What a rank was doing at its last sign of life."""
 
-    rank: int
+    rank: int  # its index
     host: str | None  # where its latest process runs or ran; None if unknown
     pid: int | None  # of that process
     state: str  # of the rank: ``running``, ``ended``, ``failed``, ``died`` or ``silent``
@@ -295,7 +298,7 @@ class OpenRankFields(TypedDict):
     name: str  # of the ``custom`` phase; else empty
     step: int | None  # number of the step that is open; None if none is
     since: float | None  # when the phase began, in seconds since the epoch
-    last_sign_of_life: float
+    last_sign_of_life: float  # in seconds since the epoch
 
 
 class RanksFields(TypedDict):
@@ -315,7 +318,7 @@ class RanksFields(TypedDict):
 class ProcessFields(TypedDict):
     """Whose account it is, if it is that of one process of several."""
 
-    index: int
+    index: int  # of the process
     count: int  # how many processes there are
     reason: str | None  # why it is not the account of all of them; None if that of a process was requested
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from otel_goodput._accounting.events import NO_STEP, Event
 from otel_goodput._accounting.job import Cause, Costs
@@ -30,6 +30,7 @@ from otel_goodput.semconv import HOST_NAME, PROCESS_PID, Phase
 MERGED_BYTES: Final = 8 * files.MIB
 MERGED_RANKS: Final = 256
 MISSING_LISTED: Final = 16  # ranks without a journal, by their index
+LATE_SHARE: Final = 0.05  # of the time; if ranks begin late for less, their paces say who is slow
 PLACES_LOOKED_UP: Final = 64  # a file each
 
 
@@ -257,6 +258,15 @@ def missing_note(waits: RankWaits) -> Note | None:
         f"This is the account of {waits.ranks} of {waits.expected} ranks: {ranks} left no journal here that can be "
         "read. If the job waited for one of them, that is not known.",
     )
+
+
+def without_guesses(report: Mapping[str, Any]) -> dict[str, None]:
+    """Return what the paces of processes must not say of who is slow, in a report (as JSON) that knows who begins late.
+
+    While ranks wait in their steps for one that begins late, how long their steps take says nothing about them.
+    """
+    waited = sum(one["seconds"] for one in report["ranks"]["waits"])
+    return {"late": None} | ({"straggler": None} if waited >= LATE_SHARE * report["elapsed_s"] else {})
 
 
 # What the journals of ranks say only about single processes: it is the leader's.

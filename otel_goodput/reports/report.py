@@ -21,7 +21,7 @@ from otel_goodput._timeline.run_state import Culprit, RunState, live
 from otel_goodput.errors import GoodputError
 from otel_goodput.reports import text
 from otel_goodput.reports.fields import ProcessFields, ReportFields
-from otel_goodput.reports.ranks import RankWaits
+from otel_goodput.reports.ranks import RankWaits, without_guesses
 from otel_goodput.reports.text import doubts, sentence
 from otel_goodput.semconv import CATEGORIES, Category
 
@@ -172,6 +172,8 @@ class Report:
         }
         if self.ranks is not None:
             answer["ranks"] = self.ranks.to_json(self.totals.run.productive, self.totals.run.elapsed)
+            if "processes" in answer:
+                answer["processes"] |= without_guesses(answer)
         if self.process is not None:
             answer["process"] = self.process.to_json()
         if self.facts:

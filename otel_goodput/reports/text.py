@@ -409,20 +409,13 @@ _COSTS: Final = (
 
 
 def processes(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield which processes are slow, so that the others wait for them.
-
-    While others wait for one that begins late, in their steps, how long a step takes says nothing about who is slow.
-    """
+    """Yield which processes are slow, so that the others wait for them."""
     processes = report.get("processes")
     if not processes or len(processes["paces"]) < 2:
         return
     paces, slowest, latest = processes["paces"], processes["straggler"], processes["late"]
     yield f"  processes  {len(paces)} of {processes['count']} report step times"
-    late = latest is not None and latest["share"] >= LATE_SHARE
-    if "ranks" in report:  # whoever begins late is known
-        late = sum(one["seconds"] for one in report["ranks"]["waits"]) >= LATE_SHARE * report["elapsed_s"]
-        latest = None
-    if slowest is not None and slowest["ratio"] > SLOWER and not late:
+    if slowest is not None and slowest["ratio"] > SLOWER:
         which, ratio = slowest["process"], slowest["ratio"]
         median = format_duration(paces[str(which)]["median_s"])
         yield f"    the slowest is process {which}: median step {median}, {ratio:.2f} times the median of all"

