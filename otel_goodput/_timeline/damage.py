@@ -116,6 +116,12 @@ class Damages:
             self._open.append(len(self.listed))
         self.listed.append(damage)
 
+    def extend(self, others: Damages) -> None:
+        """Add those of another journal."""
+        for one in others.listed:
+            self.add(one)
+        self.more += others.more
+
     def left_out(self, path_name: str, error: BaseException, *, harmless: bool = False) -> None:
         """Report that a whole file is left out."""
         what, newer = str(error) or type(error).__name__, isinstance(error, records.NewerVersion)

@@ -21,7 +21,7 @@ from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
 from otel_goodput._timeline.damage import Damages
-from otel_goodput._timeline.ranks import RankDigest, account_of_ranks, read_digests, state_of_rank
+from otel_goodput._timeline.ranks import RankDigest, account_of_ranks, read_digest, state_of_rank
 from otel_goodput._timeline.run_state import DIED, ENDED, FAILED, RUNNING, SILENT, RunState
 from otel_goodput.reports.fields import OpenRankFields, PartitionFields, RanksFields, RankWaitFields
 from otel_goodput.semconv import HOST_NAME, PROCESS_PID, Phase
@@ -172,11 +172,16 @@ def read_job(folder: RunDirectory, count: int, *, with_events: bool = False) -> 
     """
     damages, events = Damages(), list[Event]()
     with files.held(folder.journal):
-        digests = read_digests(folder, damages)
+        digests, damaged = _read(folder, damages)
         if len(digests) < 2:
             return "no other rank left a journal here that can be read"
         record = events.extend if with_events else None
-        account = account_of_ranks(folder, damages=damages, digests=digests, count=count, record=record)
+        account = account_of_ranks(folder, digests=digests, count=count, record=record)
+        if not account.together and damaged and len(digests) - len(damaged) >= 2:
+            # A rank whose steps are missing seems to step by itself.
+            digests = {rank: digest for rank, digest in digests.items() if rank not in damaged}
+            events.clear()
+            account = account_of_ranks(folder, digests=digests, count=count, record=record)
         states = {rank: state_of_rank(folder, rank, digest) for rank, digest in digests.items()}
     at = account.horizon
     if with_events:
@@ -199,6 +204,19 @@ def read_job(folder: RunDirectory, count: int, *, with_events: bool = False) -> 
         {} if len(account.roles) < 2 else account.totals_of_roles(at),
     )
     return Job(account.totals(at), at, events, standing, waits, damages)
+
+
+def _read(folder: RunDirectory, damages: Damages) -> tuple[dict[int, RankDigest], set[int]]:
+    """Return the digests of the ranks, and those of them whose journal is damaged, which is added to `damages`."""
+    digests, damaged = dict[int, RankDigest](), set[int]()
+    for rank in folder.processes():
+        own = Damages()
+        digest = read_digest(folder, rank, own)
+        damages.extend(own)
+        if digest is not None:
+            digests[rank] = digest
+            damaged |= {rank} if own.serious else set()
+    return digests, damaged
 
 
 def _now(rank: int, state: str, digest: RankDigest) -> RankNow:
@@ -256,7 +274,7 @@ def missing_note(waits: RankWaits) -> Note | None:
     return Note(
         "missing ranks",
         f"This is the account of {waits.ranks} of {waits.expected} ranks: {ranks} left no journal here that can be "
-        "read. If the job waited for one of them, that is not known.",
+        "read, or one that is damaged. If the job waited for one of them, that is not known.",
     )
 
 

@@ -110,8 +110,7 @@ class RecordedRun:
             ValueError: a window or an exclusion ends before it starts.
         """
         question = _Question(at, tuple(windows), tuple(exclusions), ideal_step_time, others)
-        first = self.first() if process is None else process
-        report, sidecars = self._of_process(first, question)
+        first, report, sidecars = self._first_of(self._candidates() if process is None else [process], question)
         ranks = max(sidecars.count, *(index + 1 for index in self.folder.processes()), 1)
         if ranks < 2:
             return report
@@ -133,7 +132,21 @@ class RecordedRun:
 
     def first(self) -> int:
         """Return the index of the first process that left a journal; 0 if none did."""
-        return next(iter(self.folder.processes()), 0)
+        return self._candidates()[0]
+
+    def _candidates(self) -> list[int]:
+        return self.folder.processes() or [0]
+
+    def _first_of(self, processes: Iterable[int], question: _Question) -> tuple[int, Report, _Sidecars]:
+        """Return the first of `processes` whose journal can be read, and its account. Raises the first JournalError."""
+        failure: JournalError | None = None
+        for process in processes:
+            try:
+                return process, *self._of_process(process, question)
+            except JournalError as error:
+                failure = failure or error
+        assert failure is not None
+        raise failure
 
     def _of_process(self, process: int, question: _Question) -> tuple[Report, _Sidecars]:
         """Return the account of one process, and what it has from the files beside its journal. Raises JournalError."""

@@ -78,6 +78,10 @@ def dispatch_only(report: Mapping[str, Any]) -> bool:
     times, cadence = report.get("step_time"), report.get("step_cadence_s")
     if not times or not cadence or report.get("observed_steps") or times["count"] < DISPATCH_STEPS:
         return False
+    # A step of the job has no waiting for ranks in it; if those of some rank are long, that one waits in them.
+    paces = report["processes"]["paces"].values() if "ranks" in report and report.get("processes") else ()
+    if any(pace["median_s"] >= DISPATCH_SHARE * (pace["median_s"] + pace["outside_s"]) for pace in paces):
+        return False
     by_host = report.get("clock", ClockState.HOST) == ClockState.HOST
     return by_host and bool(times["median_s"] < DISPATCH_SHARE * cadence)
 

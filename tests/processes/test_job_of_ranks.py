@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -94,6 +95,22 @@ def figures(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> 
     return report
 
 
+def harmed_records(segment: Path) -> None:
+    data = bytearray(segment.read_bytes())
+    data[64 + 32 * 8 : 64 + 32 * 24] = bytes([7]) * 32 * 16
+    segment.write_bytes(data)
+
+
+def harmed_head(segment: Path) -> None:
+    segment.write_bytes(b"no segment" * 10)
+
+
+def removed(segment: Path) -> None:
+    """As with a rank that records elsewhere."""
+    for path in segment.parent.glob(f"*p{segment.name[7:11]}*"):
+        path.unlink()
+
+
 def test_a_rank_whose_loader_is_slow_lowers_the_headline_and_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,6 +153,20 @@ def test_a_rank_whose_loader_is_slow_lowers_the_headline_and_is_named(
     assert open_run(folder / "runs").report().totals.run.goodput == report["goodput"]
     assert main(["compare", str(folder / "runs"), str(tmp_path / "even" / "runs"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["a"]["goodput"] == report["goodput"]
+    # What cannot be read of one rank says nothing of the others, and nobody is blamed for it.
+    for harm in (harmed_records, harmed_head, removed):
+        for rank in (0, 3):
+            place = tmp_path / f"{harm.__name__}-{rank}"
+            copytree(folder / "runs", place / "runs")
+            (segment,) = (place / "runs" / "run" / "journal").glob(f"a*-p000{rank}-*.segment")
+            harm(segment)
+            status = main(["report", str(place / "runs"), "--json"])
+            others = json.loads(capsys.readouterr().out)
+            missing = others["ranks"]["missing"]
+            assert status == (0 if harm is removed else 3)
+            assert missing == [rank] or (harm is harmed_records and not missing)
+            assert others["ranks"]["count"] == COUNT - len(missing) and others["ranks"]["waits"][0]["rank"] == 2
+            assert others["goodput"] == pytest.approx(report["goodput"], rel=0.2)
     # The past and parts of the job are the job's, too.
     half = report["started_at"] + report["elapsed_s"] / 2
     part = figures(folder, capsys, "--at", str(half), "--window", str(half - 0.2), str(half))
@@ -184,10 +215,12 @@ def test_a_standstill_of_all_ranks_is_not_goodput(tmp_path: Path, capsys: pytest
 
 def test_the_outage_of_one_rank_is_that_of_the_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(tmp_path, 0, 30, dies=12)
-    train(tmp_path, 10, 20)
+    train(tmp_path, 10, 20, count=2)  # nobody waits for the two that do not come back
     report = figures(tmp_path, capsys)
     assert report["attempts"] == 2 and report["steps"]["kept"] == 20
     seconds = report["seconds"]
+    leader = figures(tmp_path, capsys, "--process", "0")["seconds"]
+    assert seconds["infrastructure_recovery"] == pytest.approx(leader["infrastructure_recovery"], abs=0.5)
     assert seconds["infrastructure_recovery"] > 0 and seconds["wasted_progress"] > 0
     known = sum(sum(spent.values()) if isinstance(spent, dict) else spent for spent in seconds.values())
     assert round(known * 1e9) == round(report["elapsed_s"] * 1e9)
