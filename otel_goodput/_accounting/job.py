@@ -28,6 +28,7 @@ from otel_goodput._accounting.weighted import weighted_totals
 LATE: Final = 15 * NS  # a rank whose last sign of life is older than those of others by more is blamed for nothing;
 SILENT: Final = 60 * NS  # by more, it is silent: nothing of it is known;
 ABSENT: Final = 600 * NS  # by more, the job goes on without it
+HELD: Final = 100_000  # steps of all ranks: if more of them wait for others, none waits for one that is silent
 _LOOK: Final = NS  # how often that is looked at
 
 
@@ -142,8 +143,10 @@ class JobAccount:
             if self._latest - self._began > SILENT:
                 for role in self._roles.values():
                     role.expect_no_more()
+            held = sum(role.group.merger.held() for role in self._roles.values())
+            limit = ABSENT if held <= HELD else SILENT
             for other, sign in self._signs.items():
-                if sign.left == NOT_KNOWN and self._latest - sign.seen > ABSENT:
+                if sign.left == NOT_KNOWN and self._latest - sign.seen > limit:
                     self._role(other).set_aside(other)
 
     def _end_of(self, rank: int, sign: Sign) -> None:

@@ -25,6 +25,7 @@ STEP_TIME: Final = -1  # in place of a category number
 DIED: Final = 1 << 16  # its process died
 OPEN: Final = 1 << 17  # it is not over
 WAITING: Final = 4096  # steps of one rank that may wait for another rank's; beyond that, the job does not wait for it
+PIECES: Final = 4 * WAITING  # of one rank that may wait for a step; of the oldest, the category is no longer known
 _ELASTIC: Final = frozenset({*ELASTIC_CATEGORY.values(), OWNERS[ELASTIC_REINIT]})
 NEVER: Final = 1 << 62  # a moment that does not come, ns
 TOGETHER: Final = 100  # the ranks step together if at most one in so many of their common steps says otherwise
@@ -249,6 +250,13 @@ class RankMerger:
         if known == NEVER:
             known = max((one.known for one in self._ranks.values()), default=NOT_KNOWN)
         return max(known, self.reached)
+
+    def held(self) -> int:
+        """Forget the oldest pieces of ranks that have too many; return how many steps wait."""
+        for one in self._ranks.values():
+            while len(one.pieces) > PIECES:
+                one.pieces.popleft()
+        return sum(len(one.steps) for one in self._ranks.values())
 
     @property
     def nobody(self) -> bool:

@@ -338,14 +338,15 @@ def parts(partition: Partition) -> dict[str, int]:
 
 # --- the drawings of docs/accounting.md -------------------------------------------------------------------------------
 
-DRAWINGS = re.findall(
-    r"```ranks\n(.*?)```", (Path(__file__).parents[2] / "docs/accounting.md").read_text(encoding="utf-8"), re.DOTALL
-)
+RULES = (Path(__file__).parents[2] / "docs/accounting.md").read_text(encoding="utf-8")
+DRAWINGS = re.findall(r"```ranks\n(.*?)```", RULES, re.DOTALL)
+SUMS = re.findall(r"```sum\n(.*?)```", RULES, re.DOTALL)
 LETTERS = {
     "l": LOAD,
     "s": SAVE,
     "o": CATEGORY_INDEX[Category.OTHER],
     "g": CATEGORY_INDEX[Category.INFRASTRUCTURE_RECOVERY],
+    "d": CATEGORY_INDEX[Category.ELASTIC_SLICE_DOWN],
 }
 WIDTH = 11  # of the names of rows
 
@@ -371,7 +372,9 @@ def test_the_drawings_are_what_is_decided(drawing: str) -> None:
     for rank in ranks:
         merger.join(rank, 0)
     for rank, row in ranks.items():
-        merger.feed(rank, *drawn(row), len(row) * SECOND)
+        merger.feed(rank, *drawn(row.rstrip("!")), len(row) * SECOND)
+        if row.endswith("!"):
+            merger.leave(rank, len(row) * SECOND, died=True)
     account, waits = "", ""
     names = {category: letter for letter, category in LETTERS.items()} | {STEP_TIME: "p"}
     for item in merger.take():
@@ -382,5 +385,24 @@ def test_the_drawings_are_what_is_decided(drawing: str) -> None:
     assert (account, waits.rstrip()) == (rows["account"], rows["waits"].rstrip())
 
 
+@pytest.mark.parametrize("drawing", SUMS, ids=str)
+def test_the_drawn_sums_are_those_of_roles(drawing: str) -> None:
+    rows = {line[:WIDTH].strip(): line[WIDTH:] for line in drawing.splitlines()}
+    account = JobAccount()
+    for name in rows.keys() - {"seconds"}:
+        account.place(int(name.removeprefix("rank ")), role=name)
+    for name in rows.keys() - {"seconds"}:
+        rank, row = int(name.removeprefix("rank ")), rows[name]
+        account.join(rank, 0)
+        account.feed(rank, *drawn(row), len(row) * SECOND)
+    run = account.totals().run
+    names = {"p": Category.PRODUCTIVE, "l": Category.DATA_LOADING}
+    shares = {names[one[-1]]: round(float(one[:-1]) * SECOND) for one in rows["seconds"].split(", ")}
+    # The sum of the first steps is start-up in part (R5).
+    spent = {name: time for name, time in run.categories.items() if time and name != Category.PROGRAM_STARTUP}
+    spent[Category.PRODUCTIVE] += run.categories[Category.PROGRAM_STARTUP]
+    assert spent == shares
+
+
 def test_there_are_drawings() -> None:
-    assert DRAWINGS
+    assert DRAWINGS and SUMS
