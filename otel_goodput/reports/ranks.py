@@ -27,7 +27,7 @@ from otel_goodput.reports.fields import OpenRankFields, PartitionFields, RanksFi
 from otel_goodput.semconv import HOST_NAME, PROCESS_PID, Phase
 
 # Journals of all ranks that hold no more than this are merged in some five seconds.
-MERGED_BYTES: Final = 8 * files.MIB
+MERGED_BYTES: Final = 6 * files.MIB
 MERGED_RANKS: Final = 256
 MISSING_LISTED: Final = 16  # ranks without a journal, by their index
 LATE_SHARE: Final = 0.05  # of the time; if ranks begin late for less, their paces say who is slow
