@@ -147,7 +147,7 @@ class JobAccount:
             limit = ABSENT if held <= HELD else SILENT
             for other, sign in self._signs.items():
                 if sign.left == NOT_KNOWN and self._latest - sign.seen > limit:
-                    self._role(other).set_aside(other)
+                    self.set_aside(other)
 
     def _end_of(self, rank: int, sign: Sign) -> None:
         """End the job of `rank`, of which `sign` was the last one: its process died, since there is a new one."""
@@ -167,6 +167,10 @@ class JobAccount:
         if (sign := self._signs.get(rank)) is not None and sign.left == NOT_KNOWN:
             self._signs[rank] = sign._replace(left=end)
         self._role(rank).leave(rank, end, died=died)
+
+    def set_aside(self, rank: int) -> None:
+        """Go on without `rank`, of which nothing has been known for ``ABSENT``, until more of it is reported."""
+        self._role(rank).set_aside(rank)
 
     def feed(self, rank: int, steps: Sequence[RankStep], pieces: Sequence[Piece], known: int) -> None:
         """Take what `rank` did up to `known` (ns), in order. A step that was open the last time comes again, first."""

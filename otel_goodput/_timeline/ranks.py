@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event
-from otel_goodput._accounting.job import JobAccount, holds_for_job
+from otel_goodput._accounting.job import ABSENT, JobAccount, holds_for_job
 from otel_goodput._accounting.overview import IN_FLIGHT, NO_STEP_DONE, SKIPPED
 from otel_goodput._accounting.rank_updates import Opened
 from otel_goodput._accounting.ranks import DIED, STEP_TIME, Piece, RankStep
@@ -152,8 +152,12 @@ def account_of_ranks(
         account.note(digests[min(digests)].noted, min(digests))
     for rank, digest in digests.items():
         account.feed(rank, digest.steps, digest.pieces, digest.end)
+    latest = max((digest.end for digest in digests.values()), default=0)
     for rank, digest in digests.items():
-        if state_of_rank(folder, rank, digest) != RUNNING:
+        if state_of_rank(folder, rank, digest) == RUNNING:
+            if latest - digest.end > ABSENT:
+                account.set_aside(rank)
+        else:
             account.leave(rank, digest.end, died=not digest.ended and not 0 < count <= rank)
     return account
 

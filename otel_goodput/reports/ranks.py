@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple, cast
 
 from otel_goodput._accounting.events import NO_STEP, Event
-from otel_goodput._accounting.job import Cause, Costs
+from otel_goodput._accounting.job import LATE, Cause, Costs, JobAccount
 from otel_goodput._accounting.ledger import Ledger
 from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.rank_updates import Opened
@@ -20,7 +20,8 @@ from otel_goodput._journal.notes import Note
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
-from otel_goodput._timeline.damage import Damages
+from otel_goodput._text.quantities import format_duration
+from otel_goodput._timeline.damage import Damage, Damages
 from otel_goodput._timeline.ranks import RankDigest, account_of_ranks, read_digest, state_of_rank
 from otel_goodput._timeline.run_state import DIED, ENDED, FAILED, RUNNING, SILENT, RunState
 from otel_goodput.reports.fields import OpenRankFields, PartitionFields, RanksFields, RankWaitFields
@@ -141,7 +142,7 @@ class Job(NamedTuple):
         events: those of the job; empty if they were not wanted.
         standing: the state of the job.
         waits: what a report says of its ranks.
-        damages: what could not be read.
+        notes, damage: what must be known to read it; what could not be read.
     """
 
     totals: Totals
@@ -149,7 +150,8 @@ class Job(NamedTuple):
     events: Sequence[Event]
     standing: RunState
     waits: RankWaits
-    damages: Damages
+    notes: Sequence[Note]
+    damage: Sequence[Damage]
 
 
 def too_large(folder: RunDirectory, *, parts: int = 1) -> str:
@@ -198,12 +200,13 @@ def read_job(folder: RunDirectory, count: int, *, with_events: bool = False) -> 
         len(expected),
         [rank for rank in expected if rank not in digests],
         () if standing.state in (ENDED, FAILED) else [_now(rank, states[rank], one) for rank, one in digests.items()],
-        account.waits(at) if standing.state == RUNNING else _behind(digests) if standing.last_sign else {},
+        _waiting(account, standing, states, digests),
         {},
         account.together,
         {} if len(account.roles) < 2 else account.totals_of_roles(at),
     )
-    return Job(account.totals(at), at, events, standing, waits, damages)
+    notes = missing_note(waits), clocks_note(account.clocks_disagree), damages.note()
+    return Job(account.totals(at), at, events, standing, waits, tuple(filter(None, notes)), tuple(damages.serious))
 
 
 def _read(folder: RunDirectory, damages: Damages) -> tuple[dict[int, RankDigest], set[int]]:
@@ -223,9 +226,19 @@ def _now(rank: int, state: str, digest: RankDigest) -> RankNow:
     return RankNow(rank, state, digest.end, digest.opened)
 
 
+def _waiting(
+    account: JobAccount, standing: RunState, states: Mapping[int, str], digests: Mapping[int, RankDigest]
+) -> Mapping[Cause, int]:
+    """Return for which rank the job waits, or waited when it died, and since when (ns); empty if that is not known."""
+    if standing.state != RUNNING:
+        return _behind(digests) if standing.last_sign and account.together else {}
+    signs = [digests[rank].end for rank, state in states.items() if state == RUNNING]
+    return account.waits() if max(signs) - min(signs) <= LATE else {}
+
+
 def _behind(digests: Mapping[int, RankDigest]) -> Mapping[Cause, int]:
     """Return which rank all others waited for, in a step that it had not begun, and since when (ns)."""
-    opened = {rank: digest.opened for rank, digest in digests.items()}
+    opened = {rank: digest.opened for rank, digest in digests.items() if digest.steps}
     inside = {rank: one for rank, one in opened.items() if one is not None and one.category == STEP_TIME}
     others = [rank for rank in opened if rank not in inside]
     if len(others) != 1 or len({one.number for one in inside.values()}) != 1:
@@ -262,6 +275,18 @@ def with_places(waits: RankWaits, facts: Mapping[int, Facts]) -> RankWaits:
     pids = {rank: pid for rank, one in facts.items() if isinstance(pid := one.resource.get(PROCESS_PID), int)}
     now = [one._replace(host=hosts.get(one.rank), pid=pids.get(one.rank)) for one in waits.now]
     return waits._replace(now=now, hosts=hosts)
+
+
+def clocks_note(ahead: Mapping[int, int]) -> Note | None:
+    """Return the note on ranks whose clocks are `ahead` of others' (ns); None if there are none."""
+    if not ahead:
+        return None
+    off = [f"rank {rank} ({format_duration(time / NS)})" for rank, time in sorted(ahead.items())[:MISSING_LISTED]]
+    return Note(
+        "clocks of ranks",
+        f"The clocks of ranks are too far ahead of the others' to know who waits for whom: {', '.join(off)}. "
+        "Synchronize the clocks, for example with NTP.",
+    )
 
 
 def missing_note(waits: RankWaits) -> Note | None:

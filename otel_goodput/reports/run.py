@@ -36,7 +36,7 @@ from otel_goodput.errors import JournalError
 from otel_goodput.reports import ProgressCallback, no_progress
 from otel_goodput.reports.detail import Detail, read_detail
 from otel_goodput.reports.excerpt import News, Tail
-from otel_goodput.reports.ranks import Job, missing_note, named, read_job, too_large, with_leaders, with_places
+from otel_goodput.reports.ranks import Job, named, read_job, too_large, with_leaders, with_places
 from otel_goodput.reports.report import Corrections, OneProcess, Report, about, corrected
 from otel_goodput.reports.timeline import account
 from otel_goodput.semconv import PROCESS_COUNT
@@ -205,15 +205,14 @@ class RecordedRun:
         if question.others:
             waits = with_places(waits, {rank: facts for rank in named(waits) if (facts := self._latest_facts(rank))})
         totals = with_leaders(sidecars.inputs.complete(totals), leader.totals, standing)
-        notes = {note.kind: note for note in (*leader.notes, missing_note(waits), job.damages.note()) if note}
-        damage = tuple(one for one in job.damages.listed if not one.harmless)
+        notes = {note.kind: note for note in (*leader.notes, *job.notes)}
         corrections = leader.corrections if totals.attempts == leader.totals.attempts else {}
         return replace(
             leader,
             totals=totals,
             notes=tuple(notes.values()),
             standing=standing,
-            damage=damage,
+            damage=job.damage,
             corrections=corrections,
             ranks=waits,
         )
