@@ -17,6 +17,7 @@ from waits import until
 
 from otel_goodput._tools.cli import main
 from otel_goodput.errors import JournalError
+from otel_goodput.reports import ranks
 from otel_goodput.reports.listing import row_of
 from otel_goodput.reports.run import runs_at
 from otel_goodput.runs import open_run
@@ -174,6 +175,23 @@ def test_a_rank_whose_loader_is_slow_lowers_the_headline_and_is_named(
     assert part["goodput"] < leader["goodput"] / 2 and part["windows"][0]["goodput"] < leader["goodput"] / 2
 
 
+def test_journals_that_are_too_large_are_merged_on_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(tmp_path, 0, 10, count=2)
+    merged = printed(tmp_path, capsys)
+    assert ", 2 ranks, " in merged
+    monkeypatch.setattr(ranks, "MERGED_BYTES", 100)
+    text = printed(tmp_path, capsys)
+    assert ", process 0 of 2, " in text.splitlines()[0] and "of process 0 of 2 only: the journals of all ranks" in text
+    assert main(["runs", str(tmp_path / "runs")]) == 0
+    assert "run: of process 0 of 2 only: the journals of all ranks are too large" in capsys.readouterr().out
+    assert main(["runs", str(tmp_path / "runs"), "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["runs"]
+    assert row["process"]["index"] == 0 and row["process"]["count"] == 2
+    assert printed(tmp_path, capsys, "--exact") == merged
+
+
 def test_the_rank_that_hangs_in_its_loader_is_the_one_that_is_accused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -187,10 +205,10 @@ def test_the_rank_that_hangs_in_its_loader_is_the_one_that_is_accused(
         until(waiting, 60)
         for _ in range(3):
             report = figures(tmp_path, capsys)
-            ranks = report["ranks"]
-            assert report["state"] == "running" and ranks["waiting_for"]["rank"] == 2
-            assert ranks["waiting_for"]["category"] == "data_loading"
-            doing = {one["rank"]: (one["phase"], one["step"], one["pid"]) for one in ranks["open"]}
+            known = report["ranks"]
+            assert report["state"] == "running" and known["waiting_for"]["rank"] == 2
+            assert known["waiting_for"]["category"] == "data_loading"
+            doing = {one["rank"]: (one["phase"], one["step"], one["pid"]) for one in known["open"]}
             pids = [process.pid for process in processes]
             assert doing == {rank: ("step", 12, pids[rank]) for rank in (0, 1, 3)} | {
                 2: ("data_loading", None, pids[2])
