@@ -64,6 +64,16 @@ def share_of(loss: tuple[str, str, float], report: Mapping[str, Any]) -> str:
     return f", {100 * min(1.0, of_it[0]['seconds'] / held):.0f} % of it for {_place(of_it[0])}"
 
 
+def hung(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which rank a job waited for as it died, if it did for long."""
+    ranks = report.get("ranks") or {"waiting_for": None}
+    if (one := ranks["waiting_for"]) is None or report.get("state") != DIED:
+        return
+    at = max(each["last_sign_of_life"] for each in ranks["open"])
+    if at - one["since"] >= QUIET_S:
+        yield f"Find out why {_place(one)} did not go on: the others waited for it {_for(one, at)} until the job died."
+
+
 def lost(report: Mapping[str, Any]) -> Iterator[str]:
     """Yield the table of the times for which the job waited for its ranks."""
     if not (longest := _longest(report)):

@@ -111,7 +111,7 @@ class RecordedRun:
         """
         question = _Question(at, tuple(windows), tuple(exclusions), ideal_step_time, others)
         first, report, sidecars = self._first_of(self._candidates() if process is None else [process], question)
-        ranks = max(sidecars.count, *(index + 1 for index in self.folder.processes()), 1)
+        ranks = self._ranks(sidecars.count)
         if ranks < 2:
             return report
         if process is not None:
@@ -136,6 +136,10 @@ class RecordedRun:
 
     def _candidates(self) -> list[int]:
         return self.folder.processes() or [0]
+
+    def _ranks(self, count: int) -> int:
+        """Return how many ranks the job has, of which there are `count` by the leader."""
+        return max(count, *(index + 1 for index in self._candidates()))
 
     def _first_of(self, processes: Iterable[int], question: _Question) -> tuple[int, Report, _Sidecars]:
         """Return the first of `processes` whose journal can be read, and its account. Raises the first JournalError."""
@@ -301,6 +305,9 @@ class FollowedRun(RecordedRun):
 
     def _job(self, leader: Report, count: int, question: _Question, *, exact: bool) -> Job | str:
         return "the account of the job is not read every second"
+
+    def _candidates(self) -> list[int]:
+        return [0]  # without a look at the folder
 
     def _source(self, process: int) -> Restored:
         if process:

@@ -139,6 +139,10 @@ def sentence(report: Mapping[str, Any]) -> str:
 
     On a loss whose figure is doubtful nobody should act yet, so the largest one that is not is named as well.
     """
+    return " ".join((*ranks_text.hung(report), _largest_loss(report)))
+
+
+def _largest_loss(report: Mapping[str, Any]) -> str:
     if report["goodput"] is None:
         return "No advice: it is not known when the device finished its steps. See the note above."
     losses = [source for source in sources(report["seconds"]) if source[0] != Category.PRODUCTIVE]
