@@ -198,8 +198,8 @@ def _nothing_between(loop: CodeType, begun: int, left: int) -> bool:
     at = {instruction.offset: number for number, instruction in enumerate(instructions)}
     names = [instruction.opname for instruction in instructions]
     iterates = at[begun]
-    if names[iterates].startswith("CALL"):
-        iterates += 1  # a call around it, such as `enumerate`, has called iter()
+    iterates += names[iterates] == "PRECALL"  # in Python 3.11, this makes the call itself once it has often run
+    iterates += names[iterates].startswith("CALL")  # a call around it, such as `enumerate`, has called iter()
     if names[iterates : iterates + 2] != ["GET_ITER", "FOR_ITER"]:
         return False
     head = iterates + 1

@@ -6,6 +6,7 @@ Longer than other files: the device that it plays is what all its tests ask.
 from __future__ import annotations
 
 import itertools
+import statistics
 import sys
 import threading
 import time
@@ -612,7 +613,7 @@ def test_a_device_that_hangs_does_not_hold_up_the_end(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("tail", [False, True])
-def test_a_loop_that_is_left_while_the_device_is_busy(tail: bool, device: Device) -> None:
+def test_a_loop_that_is_left_while_the_device_is_busy(tail: bool, device: Device, tmp_path: Path) -> None:
     """Short steps share a mark. A step that dispatched nothing gets no share."""
     trained = 0
     with device.recorder.job():
@@ -627,7 +628,22 @@ def test_a_loop_that_is_left_while_the_device_is_busy(tail: bool, device: Device
                     break
             device.finish()
     assert trained == 48
-    assert (device.totals.kept, device.totals.lost) == (48, 0)
+    kept, lost = device.totals.kept, device.totals.lost
+    device.recorder.shutdown()
+    seen = _on_device(tmp_path)
+    lengths = [end - max(start, seen[number - 1][1] if number else 0) for number, (start, end) in sorted(seen.items())]
+    # A machine that woke the watcher late may have made the last step of a loop too short to count (R4).
+    short = [at for at in range(7, 48, 8) if tail and lengths[at] < 0.75 * statistics.median(lengths[: at + 1])]
+    assert 48 - len(short) <= kept <= 48 and lost == 0
+
+
+def _on_device(directory: Path) -> dict[int, tuple[int, int]]:
+    """When each step started, and when it was recorded to have left the device, ns."""
+    events = list(all_events(RunDirectory(directory / folder_name("queue"))))
+    starts = {event.key: event for event in events if event.kind == ev.START and event.phase == STEP}
+    return {
+        starts[event.key].step: (starts[event.key].time, event.time) for event in events if event.kind == ev.DEVICE_END
+    }
 
 
 def _missed_by(directory: Path, monkeypatch: pytest.MonkeyPatch, lengths: list[int]) -> int:
@@ -645,10 +661,8 @@ def _missed_by(directory: Path, monkeypatch: pytest.MonkeyPatch, lengths: list[i
             work.block_until_ready()
             returned.append(device.queue.clock())
     recorder.shutdown()
-    events = list(all_events(RunDirectory(directory / folder_name("queue"))))
-    keys = {event.key: event.step for event in events if event.kind == ev.START and event.phase == STEP}
-    ends = {keys[event.key]: event.time for event in events if event.kind == ev.DEVICE_END}
-    off = sorted(abs(ends[number] - returned[number]) for number in range(20, len(lengths)))
+    seen = _on_device(directory)
+    off = sorted(abs(seen[number][1] - returned[number]) for number in range(20, len(lengths)))
     return off[len(off) // 4]
 
 
