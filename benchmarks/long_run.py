@@ -12,6 +12,7 @@ from zlib import crc32
 
 from otel_goodput._accounting import Event, Ledger, rules
 from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.overview import Overview
 from otel_goodput._journal import records
 from otel_goodput._journal.digest import write_digest
 from otel_goodput._journal.records import BODY, CAPACITY, HEADER_SIZE, Record
@@ -119,7 +120,21 @@ def write_events(
     run: RunDirectory, events: Iterable[Event], processes: int = 1, names: Sequence[str] = NAMES
 ) -> RunDirectory:
     """Write the journal of a run that `events` happened in; `names` are those of its events, the first is empty."""
-    segments, ledger, batch, last = _Segments(run, 0, names), Ledger(), list[Event](), BEGIN
+    overview, position = write_process(run, 0, events, names)
+    chance = random.Random(1)
+    for process in range(1, processes):
+        bins = [
+            {category: ns * chance.randrange(90, 100) // 100 for category, ns in one.items()} for one in overview.bins
+        ]
+        write_digest(run, process, replace(overview, bins=bins), position[0], overview.last_sign, position)
+    return run
+
+
+def write_process(
+    run: RunDirectory, process: int, events: Iterable[Event], names: Sequence[str] = NAMES
+) -> tuple[Overview, tuple[int, int, int]]:
+    """Write what one process leaves; return its overview, and the position behind its last record."""
+    segments, ledger, batch, last = _Segments(run, process, names), Ledger(), list[Event](), BEGIN
     for event in events:
         segments.take(event)
         batch.append(event)
@@ -131,17 +146,9 @@ def write_events(
     position = segments.close()
     index = SpanIndex(position[0])
     index.follow([Record(ev.HEARTBEAT, 0, 0, "", 0, ev.NO_STEP, last)])
-    write_snapshot(run, 0, ledger.dump(), index, names, position)
+    write_snapshot(run, process, ledger.dump(), index, names, position)
     overview = ledger.overview(last)
     for attempt in range(position[0] + 1):
-        run.lock(attempt, 0).path.touch()
-    chance = random.Random(1)
-    for process in range(processes):
-        held = overview
-        if process:
-            bins = [
-                {category: ns * chance.randrange(90, 100) // 100 for category, ns in one.items()} for one in held.bins
-            ]
-            held = replace(overview, bins=bins)
-        write_digest(run, process, held, position[0], last, position)
-    return run
+        run.lock(attempt, process).path.touch()
+    write_digest(run, process, overview, position[0], last, position)
+    return overview, position

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Final, Generic, TypeVar
 
 MOST: Final = 512  # bins
@@ -44,6 +44,21 @@ class CostBins(Generic[K]):
             held[cause] = held.get(cause, 0) + min(end, number + 1 << power) - max(begin, number << power)
         for number in range(before - 1 >> power, self._end - 1 >> power):
             self._sift(number)
+
+    def stretches(self, least: int) -> Iterator[tuple[int, int, K, int]]:
+        """Yield begin and end (ns) of bins in a row in which a cause has `least` or more, the cause, and its time."""
+        opened: dict[K, tuple[int, int, int]] = {}  # the first bin, the last, and the time in them
+        for number, held in self.bins.items():
+            for cause, spent in held.items():
+                if spent < least:
+                    continue
+                first, last, before = opened.get(cause, (number, number - 1, 0))
+                if last != number - 1:
+                    yield first * self.width, (last + 1) * self.width, cause, before
+                    first, before = number, 0
+                opened[cause] = first, number, before + spent
+        for cause, (first, last, spent) in opened.items():
+            yield first * self.width, (last + 1) * self.width, cause, spent
 
     def _widen(self) -> None:
         self._power += 1

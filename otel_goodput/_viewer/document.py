@@ -15,11 +15,13 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from otel_goodput._accounting import rules
+from otel_goodput._accounting.job import Cause
 from otel_goodput._accounting.overview import NOT_KNOWN, Overview, Spread
 from otel_goodput._journal.usage import Usage
 from otel_goodput._runtime import files
@@ -232,7 +234,8 @@ class _Writer:
             "partial": partial,
             "origin_ns": str(self._origin),
             "end": max(0, max(view.at, view.detail.reached) - self._origin) if overview.begin else 0,
-            **figures(view.report),
+            **figures(view.overall or view.report),
+            "job": None if view.job is None else self._job(view.job),
             "phase_names": list(PHASES),
             "attempts": [self._attempt(one) for one in view.attempts],
             "disruptions": self._disruptions(overview),
@@ -322,25 +325,60 @@ class _Writer:
     def _at(self, moment: int) -> int:
         return moment if moment == NOT_KNOWN else moment - self._origin
 
+    def _job(self, report: Report) -> dict[str, Any]:
+        """Return what is known of the job of all ranks over time, and the figures of its leader alone."""
+        ranks = report.ranks
+        assert ranks is not None
+        waits = ranks.costs.over_time
+        return {
+            "ranks": ranks.ranks,
+            "leader": figures(self._view.report, ("processes",), self._redacted),
+            "bins": None if ranks.overview is None else self._bins(ranks.overview),
+            "waits": {
+                "width": waits.width,
+                **self._columns.table(
+                    ("begin", "rank", "category", "ns"),
+                    [
+                        (self._at(number * waits.width), cause.rank, self._waited_for(cause), ns)
+                        for number, held in waits.bins.items()
+                        for cause, ns in sorted(held.items())
+                    ],
+                ),
+            },
+        }
+
+    def _waited_for(self, cause: Cause) -> int:
+        return self._number_of(rules.FIXED, (cause.name,)) if cause.category == rules.CUSTOM else cause.category
+
+    def _number_of(self, category: int, names: Sequence[str]) -> int:
+        """Return the number that a category has in the document; `names` are those of its account's custom phases."""
+        if category < rules.FIXED:
+            return category
+        return self._custom.setdefault(names[category - rules.FIXED], rules.FIXED + len(self._custom))
+
     def _attempt(self, one: Attempt) -> dict[str, Any]:
-        names, fixed, custom = self._view.overview.names, dict[str, float](), dict[str, float]()
-        for at, held in sorted(one.partition.items()):
-            if at < rules.FIXED:
-                fixed[CATEGORIES[at]] = held / NS
-            else:
-                custom[self._redacted(names[at - rules.FIXED])] = held / NS
         elapsed, known = one.elapsed, self._view.report.totals.run.known
         return {
             "number": one.number,
             "begin": self._at(one.begin),
             "end": self._at(one.end),
             "state": one.state,
-            "seconds": {**fixed, **({Category.CUSTOM: custom} if custom else {})},
+            "seconds": self._seconds(one.partition, self._view.overview.names),
             "elapsed_s": elapsed / NS,
             "goodput": one.partition[rules.PRODUCTIVE] / elapsed if elapsed and known else None,
             "trace_id": one.trace_id,
             "facts": self._redacted.all(one.facts),
         }
+
+    def _seconds(self, held: Mapping[int, int], names: Sequence[str]) -> dict[str, Any]:
+        """Return time by category number as a report has it; of categories that have none, nothing."""
+        seconds, custom = dict[str, Any](), dict[str, float]()
+        for at, ns in sorted(held.items()):
+            if at < rules.FIXED:
+                seconds[CATEGORIES[at]] = ns / NS
+            else:
+                custom[self._redacted(names[at - rules.FIXED])] = ns / NS
+        return seconds | ({Category.CUSTOM: custom} if custom else {})
 
     def _disruptions(self, overview: Overview) -> list[dict[str, Any]]:
         remarks = correction_fields(overview.disruptions, self._view.report.corrections)
@@ -365,9 +403,8 @@ class _Writer:
 
     def _process(self, one: Process) -> dict[str, Any]:
         pace, overview = one.pace, one.overview
-        bins = () if overview is None else overview.bins
-        productive = sum(held.get(rules.PRODUCTIVE, 0) for held in bins)
-        elapsed = sum(sum(held.values()) for held in bins)
+        held = sum(map(Counter, () if overview is None else overview.bins), Counter[int]())
+        elapsed = held.total()
         return {
             "index": one.index,
             "leader": one.index == 0,
@@ -379,9 +416,18 @@ class _Writer:
             "pace": None if pace is None else pace.to_json(),
             "facts": self._redacted.all(one.facts),
             "bins": None if overview is None or not overview.begin else self._shares(overview),
-            "busy_share": productive / elapsed if elapsed else None,
+            "busy_share": held[rules.PRODUCTIVE] / elapsed if elapsed else None,
+            "account": None if overview is None or not elapsed else self._account(held, overview),
             "problem": self._redacted(one.problem),
         }
+
+    def _account(self, held: Mapping[int, int], overview: Overview) -> dict[str, Any]:
+        """Return where the time of a process went: the fields of a report that tell it, and its closing sentence."""
+        seconds, elapsed = self._seconds(held, overview.names), sum(held.values()) / NS
+        known = self._view.report.totals.run.known
+        goodput = seconds.get(Category.PRODUCTIVE, 0.0) / elapsed if known else None
+        account = {"seconds": seconds, "elapsed_s": elapsed, "goodput": goodput}
+        return {**account, "verdict": text.sentence(account)}
 
     def _shares(self, overview: Overview) -> dict[str, Any]:
         bins = self._columns_of(overview)
@@ -390,16 +436,14 @@ class _Writer:
         for category, values in bins.items():
             parts = [(_SHARES * value + half) // whole for value in values]
             shares += bytes(parts if max(parts, default=0) <= _SHARES else [min(_SHARES, part) for part in parts])
-            if category >= rules.FIXED:  # numbered in the order of the document
-                name = overview.names[category - rules.FIXED]
-                category = self._custom.setdefault(name, rules.FIXED + len(self._custom))
-            numbers.append(category)
+            numbers.append(self._number_of(category, overview.names))
         return {**self._grid(overview), "categories": numbers, "shares": self._columns.raw(bytes(shares))}
 
     def _bins(self, overview: Overview) -> dict[str, Any]:
         bins = self._columns_of(overview)
-        values = self._columns.columns({str(category): values for category, values in bins.items()})
-        return {**self._grid(overview), "categories": list(bins), "values": values}
+        numbers = {category: self._number_of(category, overview.names) for category in bins}
+        values = self._columns.columns({str(numbers[category]): values for category, values in bins.items()})
+        return {**self._grid(overview), "categories": list(numbers.values()), "values": values}
 
     def _grid(self, overview: Overview) -> dict[str, int]:
         begin = self._at(overview.begin) if overview.begin else 0

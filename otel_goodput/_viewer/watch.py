@@ -397,7 +397,11 @@ class Watch:
                 news["news"] = made.at  # the page requests what is there
             if progress is not None:
                 news["reading"] = dict(zip(("done", "total", "what"), progress, strict=True))
-            news |= figures(report, _SELDOM, self._redacted)
+            overall = None if made is None else made.view.overall
+            if overall is not None and report.ranks is None:  # of the job there is more only with the document
+                report = replace(report, process=overall.process or report.process)
+            latest = figures(report, _SELDOM, self._redacted)
+            news |= {"leader": latest} if overall is not None and overall.ranks and not report.ranks else latest
             started = report.totals.started_at
             if started is not None:
                 news["end"] = report.totals.at - started

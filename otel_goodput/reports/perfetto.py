@@ -48,6 +48,7 @@ _CATEGORY: Final = "goodput"
 _RUN: Final = 1  # number of the group of tracks with the counters of the run
 _TRACK_NUMBERS: Final = 1 << 20  # numbers of tracks begin here; those of groups are below
 _BEGINNING: Final = 64  # records that are looked at
+_WAITED: Final = 50  # a wait of less than one part in so many of a bin is not shown
 _WINDOW: Final = 3600 * NS  # of rolling goodput, in a run that is long enough
 _WINDOW_SHARE: Final = 20  # of a shorter run it is one part in this many
 
@@ -162,6 +163,9 @@ def export(
             _ProcessTrace(writer, process, max(processes) + 1, report, detail, overview).write()
             if process == min(begins):
                 _write_counters(writer, report, detail, overview)
+        if len(begins) > 1:
+            with suppress(JournalError):  # the first process left nothing that can be read
+                _write_job(writer, listed.report())
         writer.close()
     return writer.events
 
@@ -328,6 +332,31 @@ class _ProcessTrace:
         name = TRACKS[kind] + (f" {number + 1}" if number else "")
         self._writer.describe(self._group(attempt), name, kind, track)
         return track
+
+
+def _write_job(writer: TraceWriter, report: Report) -> None:
+    """Write for which ranks the job waited, above the tracks of its processes, and its goodput so far."""
+    ranks, began = report.ranks, report.totals.started_at
+    if ranks is None or began is None:
+        return
+
+    def new_track(number: int) -> int:
+        track = next(writer.numbers)
+        writer.describe(_RUN, f"the job waits for{f' {number + 1}' if number else ''}", number, track)
+        return track
+
+    lanes, costs = Lanes(new_track), ranks.costs.over_time
+    for begin, end, cause, spent in sorted(costs.stretches(costs.width // _WAITED), key=lambda one: (one[0], -one[1])):
+        begin, end = max(begin, began), min(end, report.totals.at)
+        doing = encodable(f"{rules.NAMES[cause.category]} {cause.name}".rstrip())
+        args: Args = {"rank": cause.rank, "category": doing, "waited_s": spent / NS}
+        writer.slice(_RUN, lanes.place(begin, end), begin, end, f"rank {cause.rank}: {doing}", args, 0)
+    overview, run = ranks.overview, Counter[int]()
+    for at, held in enumerate(() if overview is None else overview.bins):
+        run.update(held)
+        if overview is not None and (elapsed := run.total()):
+            time = min(overview.begin + (at + 1) * overview.width, report.totals.at)
+            writer.value("goodput of the job", "%", time, 100 * run[rules.PRODUCTIVE] / elapsed)
 
 
 def _step_args(step: int) -> Args:

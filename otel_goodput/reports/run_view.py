@@ -94,11 +94,13 @@ class RunView:
     """One run at one moment."""
 
     run: RecordedRun
-    report: Report
+    report: Report  # of the leader
     at: int  # the moment of the account, ns
     overview: Overview  # of the leader
     detail: Detail  # steps and phases of the leader that are shown one by one
     traces: TraceIds  # in which trace each exported span of the leader is, according to its journal
+    overall: Report | None = None  # of the job of all ranks, or the leader's, with why there is none; None: not read
+    coarse: Overview | None = None  # of the leader, if `overview` has finer bins than those of other processes
     processes: list[Process] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     windows: list[tuple[int, int]] = field(default_factory=list)  # (begin, end) in ns, of which `detail` has everything
@@ -106,6 +108,11 @@ class RunView:
     left_out: int = 0  # steps and phases that `detail` does not have
     text: str = ""  # what is summed up, for people; empty if nothing is
     exported: Exported = field(default_factory=Exported)  # the spans in `detail` that were exported
+
+    @property
+    def job(self) -> Report | None:
+        """The report of the job of all ranks; None if it is of one process, or if its account is not known."""
+        return self.overall if self.overall is not None and self.overall.ranks is not None else None
 
     @classmethod
     def open(
@@ -124,13 +131,14 @@ class RunView:
             spans: how many steps and phases of the leader are shown one by one.
             progress: it may raise KeyboardInterrupt to stop, which leaves nothing behind.
             at: the moment of the account, ns; by default now while the run is running, else its last sign of life.
-            report: of a live job by itself, which is then not read from its journal; `at` is that of its totals.
+            report: of a live job or process by itself, which is then not read; `at` is that of its totals.
             quick: of the other processes only that they are there, and nothing one by one of a long run.
         """
         with files.held(run.folder.journal):
             listed = run.listed()
             problem = ""  # why something is missing, for people
-            if report is None:
+            overall = report if report is not None and report.ranks is not None else None
+            if report is None or overall is not None:
                 report, state, problem = _report(listed, at)
                 cut = at is not None
             else:
@@ -147,6 +155,8 @@ class RunView:
             in_trace = {one.key for one in spans_shown if one.flags & IN_TRACE}
             view.exported = exported(listed.folder, in_trace, progress=progress)
             view.processes = view._all_processes(progress, quick)
+            if not quick and len(view.processes) > 1:
+                view.overall = overall or _overall(listed, at)
             view._describe_leader(state, problem)
             view.attempts = list(view._attempts(partition))
             view.usage = () if quick else usages(listed.folder, view.at)
@@ -165,6 +175,7 @@ class RunView:
             self.overview = (
                 self.run.overview(self.report) if ledger is None else counted_from_one(ledger.overview(self.at))
             )
+            self.coarse = self.overview
             width, bins = detail.bins()  # finer than those that a ledger has room for
             # A snapshot of the ledger may have what is missing from the journal; a living run goes on meanwhile.
             # Both number the categories of custom phases by the order in which their names came.
@@ -190,7 +201,7 @@ class RunView:
 
     def _describe_leader(self, state: str, problem: str) -> None:
         leader, attempts = self.processes[0], self.run.folder.attempts(0)
-        leader.overview, leader.state, leader.problem = self.overview, state, problem
+        leader.overview, leader.state, leader.problem = self.coarse or self.overview, state, problem
         leader.last_step, leader.last_sign = self.report.totals.last_step, self.detail.reached
         leader.attempts = [attempt + 1 for attempt in attempts]
         leader.facts = self._facts(attempts[-1], 0) if attempts else None
@@ -277,6 +288,14 @@ def _report(run: RecordedRun, at: int | Moment | None) -> tuple[Report, str, str
         return Report(Ledger().totals(moment), run.about, (note,)), ENDED, problem
     damage = "" if not report.damage else f"{len(report.damage)} parts of its journal cannot be read"
     return report, report.state, damage
+
+
+def _overall(run: RecordedRun, at: int | Moment | None) -> Report | None:
+    """Return what a report says of the run; None if that cannot be read."""
+    try:
+        return run.report(at=at)
+    except (GoodputError, OSError, ValueError):  # the leader's says why
+        return None
 
 
 def process_steps(bins: Sequence[StepBin], rows: int) -> list[ProcessSteps]:

@@ -59,3 +59,17 @@ def test_a_day_in_which_every_rank_is_a_little_late_takes_little_room() -> None:
             now += 60 * NS
     assert sum(map(len, list(bins.bins.values())[:-1])) < 50
     assert sum(one.get(5, 0) for one in bins.bins.values()) == 6 * 60 * NS
+
+
+def test_a_stretch_has_the_time_of_its_bins() -> None:
+    bins = CostBins[str]()
+    width = bins.width
+    first = BEGIN // width * width
+    for number, cause, spent in [(0, "a", 900), (1, "a", 800), (1, "b", 2), (2, "a", 1), (3, "a", 700), (3, "b", 600)]:
+        begin = first + number * width + (500_000_000 if cause == "b" else 0)
+        bins.add(cause, begin, begin + spent * 500_000)
+    assert sorted(bins.stretches(width // 50)) == [
+        (first, first + 2 * width, "a", 850_000_000),
+        (first + 3 * width, first + 4 * width, "a", 350_000_000),
+        (first + 3 * width, first + 4 * width, "b", 300_000_000),
+    ]

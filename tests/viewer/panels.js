@@ -1,6 +1,7 @@
 // What the panels would show of a document: imported by test_panels.py into a page that has the page's own modules.
 import { Model } from "./data.js";
 import { binned, partitionOf, scopeOf } from "./scope.js";
+import { seen } from "./subject.js";
 import { histogramOf } from "./histogram.js";
 import { cadenceOf } from "./cadence.js";
 import { deviceUse } from "./device.js";
@@ -38,7 +39,7 @@ function figures(model, range, attempt) {
 
 /** `text`: a document in base64; `cuts`: moments (ns) that the run is cut at. */
 export function panels(text, cuts) {
-  const model = Model.read(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)));
+  const model = seen(Model.read(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0))), { process: 0 });
   const edges = [0, ...cuts, model.end]; // the last stretch may reach beyond the end of the job
   return {
     run: figures(model, null, null),

@@ -35,6 +35,12 @@ class Page:
         self.container = Container(document(self.session))
         self.head = self.container.head
 
+    @property
+    def own(self) -> dict[str, Any]:
+        """The report of the leader by itself, whose steps and phases the page has."""
+        report: dict[str, Any] = (self.head["job"] or {"leader": self.head})["leader"]["report"]
+        return report
+
     def table(self, name: str) -> list[dict[str, int]]:
         columns = self.container.table(self.head[name])
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
@@ -64,15 +70,15 @@ def without_zeros(seconds: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_report_is_the_report(page: Page, lived: RunDirectory) -> None:
-    report = json.loads(succeeded(goodput("report", lived.path, "--process", "0", "--json")))
+    report = json.loads(succeeded(goodput("report", lived.path, "--json")))
     configuration = report.pop("configurations")[-1]  # the page has that of each attempt
     assert page.head["report"] == report
     assert page.head["attempts"][-1]["facts"]["hyperparameters"] == configuration["hyperparameters"]
-    assert page.head["verdict"] in succeeded(goodput("report", lived.path, "--process", "0"))
+    assert page.head["verdict"] in succeeded(goodput("report", lived.path))
 
 
 def test_bins_and_owners_sum_to_the_report(page: Page) -> None:
-    seconds = without_zeros(page.head["report"]["seconds"])
+    seconds = without_zeros(page.own["seconds"])
     assert page.seconds({number: sum(values) for number, values in page.bins().items()}) == seconds
     owned: Counter[int] = Counter()
     for row in page.table("owners"):
@@ -82,7 +88,7 @@ def test_bins_and_owners_sum_to_the_report(page: Page) -> None:
 
 
 def test_attempts_and_the_time_between_them_tile_the_run(page: Page) -> None:
-    attempts, report = page.head["attempts"], page.head["report"]
+    attempts, report = page.head["attempts"], page.own
     assert [one["number"] for one in attempts] == [1, 2]
     assert [one["state"] for one in attempts] == ["died", "ended"]
     between = [later["begin"] - earlier["end"] for earlier, later in pairwise(attempts)]
@@ -99,7 +105,7 @@ def test_attempts_and_the_time_between_them_tile_the_run(page: Page) -> None:
 
 
 def test_steps_have_their_fates_and_net_times(page: Page) -> None:
-    steps, report = page.table("steps"), page.head["report"]
+    steps, report = page.table("steps"), page.own
     fates = Counter(step["fate"] for step in steps)
     assert (fates[0], fates[1]) == (report["steps"]["kept"], report["steps"]["lost"])
     lost = sorted(step["number"] for step in steps if step["fate"] == 1)
@@ -196,7 +202,7 @@ def test_rows_are_those_of_the_journal(page: Page, lived: RunDirectory) -> None:
 
 
 def test_the_histogram_counts_what_was_executed(page: Page) -> None:
-    rows, steps = page.table("histogram"), page.head["report"]["steps"]
+    rows, steps = page.table("histogram"), page.own["steps"]
     assert sum(row["count"] for row in rows if row["measure"] == 0) == steps["kept"] + steps["lost"]
     assert sum(row["count"] for row in page.table("step_bins")) == steps["kept"] + steps["lost"]
     assert sum(row["lost"] for row in page.table("step_bins")) == steps["lost"]
@@ -211,7 +217,7 @@ def test_saves_and_what_is_at_risk(page: Page) -> None:
     risk = page.table("at_risk")
     assert [row["time"] for row in risk] == sorted(row["time"] for row in risk)
     assert min(row["ns"] for row in risk) >= 0
-    assert risk[-1]["ns"] == round(page.head["report"]["at_risk_s"] * NS)
+    assert risk[-1]["ns"] == round(page.own["at_risk_s"] * NS)
 
 
 def test_every_process_is_there_or_missed(page: Page) -> None:
@@ -282,8 +288,8 @@ def test_what_a_snapshot_has_of_a_journal_that_is_gone_is_in_the_sums(lived: Run
     for segment in run.segments(0, 0):
         segment.path.unlink()
     page = Page(run)
-    seconds = without_zeros(page.head["report"]["seconds"])
-    assert page.head["report"]["attempts"] == 2
+    seconds = without_zeros(page.own["seconds"])
+    assert page.own["attempts"] == 2
     assert page.seconds({number: sum(values) for number, values in page.bins().items()}) == seconds
     assert 2 in {one["attempt"] for one in page.table("steps")} and not page.head["detail"]["complete"]
     assert page.head["attempts"][0]["seconds"]["productive"] > 0

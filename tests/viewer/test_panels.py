@@ -37,6 +37,12 @@ class Panels:
         given = [base64.b64encode(content).decode(), edges]
         self.shown = evaluated(browser, SHOWS, "shows.panels(given[0], given[1])", given)
 
+    @property
+    def report(self) -> dict[str, Any]:
+        """The report of the leader by itself."""
+        report: dict[str, Any] = (self.head["job"] or {"leader": self.head})["leader"]["report"]
+        return report
+
     def seconds(self, pieces: dict[str, int]) -> dict[str, Any]:
         """The form of a report's `seconds`, without zeros."""
         by_name: dict[str, Any] = {}
@@ -66,7 +72,7 @@ def added(parts: list[dict[str, int]]) -> Counter[str]:
 
 
 def test_the_bar_of_the_run_and_of_each_attempt_is_the_report(panels: Panels) -> None:
-    report, run = panels.head["report"], panels.shown["run"]
+    report, run = panels.report, panels.shown["run"]
     assert panels.seconds(run["pieces"]) == without_zeros(report["seconds"])
     assert run["elapsed"] / NS == report["elapsed_s"]
     for attempt, shown in zip(panels.head["attempts"], panels.shown["attempts"], strict=True):
@@ -84,7 +90,7 @@ def test_a_stretch_of_time_is_exact_and_stretches_add_up_to_the_run(panels: Pane
 
 
 def test_a_histogram_counts_every_step_once(panels: Panels) -> None:
-    steps, started = panels.head["report"]["steps"], panels.head["report"]["started_steps"]
+    steps, started = panels.report["steps"], panels.report["started_steps"]
     fates: Counter[int] = Counter()
     for counts in panels.shown["fates"].values():
         fates.update(dict(enumerate(counts)))
@@ -151,8 +157,8 @@ def test_without_owners_a_stretch_is_about_right_and_says_so(chromium: Any, tmp_
         assert not shown["exact"]
         assert shown["elapsed"] == pytest.approx(shown["length"], abs=2 * len(shown["pieces"]))
     run = panels.shown["run"]
-    assert panels.seconds(run["pieces"]) == without_zeros(panels.head["report"]["seconds"])
-    steps = panels.head["report"]["steps"]
+    assert panels.seconds(run["pieces"]) == without_zeros(panels.report["seconds"])
+    steps = panels.report["steps"]
     assert run["histograms"]["net log"]["counts"][:2] == [steps["kept"], steps["lost"]]
     assert run["cadence"]["steps"] > 0
 

@@ -67,6 +67,10 @@ export class Model {
     const named = (name) => (typeof name === "number" ? head.names[name] : name);
     this.groups = head.groups.map((one) => ({ ...one, name: named(one.name) }));
     this.bins.values = new Table(head.bins.values, blob);
+    if (this.job) {
+      if (this.job.bins) this.job.bins.values = new Table(this.job.bins.values, blob);
+      this.job.waits = Object.assign(new Table(this.job.waits, blob), { width: this.job.waits.width });
+    }
     for (const one of this.processes) {
       const shares = one.bins && one.bins.shares;
       if (shares) one.bins.shares = blob.subarray(shares.at, shares.at + shares.length);

@@ -2,6 +2,7 @@
 import { complaint } from "./connection.js";
 import { readPart } from "./data.js";
 import { uncovered } from "./spans.js";
+import { leadersReport } from "./subject.js";
 
 const MOST_PARTS = 8; // windows kept; the one that was used longest ago goes first
 const MOST_SPANS = 15000; // an interval with about more than that is looked at from too far away
@@ -28,7 +29,7 @@ class ExactSpans {
     const { steps, phases, device, step_ids, phase_ids, trace_ids, window_owners: owners, detail } = this.model;
     const { windows } = detail;
     this.own = { steps, phases, device, step_ids, phase_ids, trace_ids, owners, windows, end: this.model.end };
-    this.lost = this.model.report.steps?.lost;
+    this.lost = leadersReport(this.model).steps?.lost;
   }
 
   /** The document has been fetched again: what was fetched beside it is put into it before anybody draws. */

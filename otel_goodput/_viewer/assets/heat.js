@@ -1,134 +1,158 @@
-// The canvas of the heat map: pixels of bins, hover, keys.
+// The canvas of the map of ranks over time: pixels of cells, marks of waits, hover, keys.
 import { axisText } from "./clock.js";
-import { canvasFill, categoryStyle, theme } from "./colors.js";
+import { canvasFill, categoryStyle, sourceStyle } from "./colors.js";
 import { make } from "./elements.js";
+import { heatPixels } from "./heatscale.js";
 
-const HEAT_MARGIN = 56; // px at the left, for the numbers of the processes
+export const HEAT_MARGIN = 64; // px at the left, for the numbers of the processes
 const HEAT_AXIS = 20;
-// Cividis in short: told apart by everybody, and in grey.
-const RAMP = [
-  [0, 34, 78],
-  [53, 69, 108],
-  [102, 105, 112],
-  [148, 142, 119],
-  [200, 184, 102],
-  [254, 232, 56],
-];
+const HIGHEST = 22; // px of a row
+const HEAT_ROOM = 512; // px of all rows; of more processes, neighbors share a row
+const LABEL_HIGH = 13;
+const MARK_HIGH = 3; // px at least
+const KEY_STEP = 8; // px
 
-/** share (0 to 1) -> [red, green, blue]. Goodput is bright where it is high; a loss is bright where it is high too. */
-export function heatColors(good) {
-  const ramp = good || theme() === "dark" ? RAMP : [...RAMP].reverse();
-  return (share) => {
-    const at = Math.max(0, Math.min(1, share)) * (ramp.length - 1);
-    const low = Math.min(ramp.length - 2, Math.floor(at));
-    return ramp[low].map((from, part) => Math.round(from + (ramp[low + 1][part] - from) * (at - low)));
-  };
+/** How many rows there are for so many processes, and how high each is, px. */
+export function heatRows(processes) {
+  const together = Math.ceil(processes / HEAT_ROOM);
+  return { together, rowHeight: Math.max(1, Math.min(HIGHEST, Math.floor(HEAT_ROOM / Math.ceil(processes / together)))) };
 }
 
-/** Draw rows of processes into `mount`, with a tip and keys. */
+/** Columns of cells for a mount. */
+export function heatColumns(mount) {
+  return Math.max(100, Math.min(2048, Math.round(mount.clientWidth - HEAT_MARGIN)));
+}
+
+/**
+ * Draw rows of cells into `mount`, with a tip and keys. `spec`: {model, scope, rows (a list of processes each), grid (of
+ * rows), scale, rowHeight, marks ([{row, begin, end, category}]), named (indices of rows whose labels come first), chosen,
+ * words (what the map shows), tip(row, time), open(row, time), cursor}.
+ */
 export function drawHeat(mount, spec) {
-  const { rows } = spec;
-  const rowHeight = Math.max(1, Math.min(16, Math.floor(420 / rows.length)));
+  const { rows, rowHeight } = spec;
   const height = rowHeight * rows.length;
   const canvas = make("canvas", {
     tabindex: "0",
     role: "img",
-    "aria-label": `Share over time of ${rows.length} processes; arrow keys move, Enter opens the lanes of a process`,
+    "aria-label": `Map of ${rows.length} rows over time. Arrow keys move, Enter opens the timeline of a process.`,
+    "aria-describedby": "heatmap-words",
   });
-  const bubble = make("div", { class: "tip", hidden: true });
+  const bubble = make("div", { class: "tip", "aria-live": "polite", hidden: true });
   mount.append(canvas, bubble);
-  const width = Math.max(300, mount.clientWidth);
+  const width = Math.max(HEAT_MARGIN + 100, mount.clientWidth);
   const scale = window.devicePixelRatio || 1;
   canvas.width = width * scale;
   canvas.height = (height + HEAT_AXIS) * scale;
   canvas.style.width = "100%";
   canvas.style.height = `${height + HEAT_AXIS}px`;
-  const plot = { ...spec, canvas, bubble, rowHeight, height, width, scale };
-  plot.pixels = heatPixels(plot);
+  const plot = { ...spec, canvas, bubble, height, width, ratio: scale };
+  plot.image = cellImage(plot);
   paintHeat(plot);
   listenHeat(plot);
 }
 
-function shareAt(process, category, time) {
-  const { bins } = process;
-  if (!bins) return null;
-  const bin = Math.floor((time - bins.begin) / bins.width);
-  if (bin < 0 || bin >= bins.count) return null;
-  const at = bins.categories.indexOf(category);
-  return at < 0 ? 0 : bins.shares[at * bins.count + bin] / 255;
-}
-
-/** One pixel for each process and column of the canvas. */
-function heatPixels({ rows, category, scope, width, good, canvas }) {
-  const columns = Math.max(1, Math.min(2048, Math.round(width - HEAT_MARGIN)));
-  const image = canvas.getContext("2d").createImageData(columns, rows.length);
-  const colors = heatColors(good);
-  const table = Array.from({ length: 256 }, (_, value) => colors(value / 255));
-  rows.forEach((process, row) => {
-    const { bins } = process;
-    if (!bins) return;
-    const at = bins.categories.indexOf(category);
-    for (let column = 0; column < columns; column++) {
-      const time = scope.begin + ((column + 0.5) / columns) * (scope.end - scope.begin);
-      const bin = Math.floor((time - bins.begin) / bins.width);
-      if (bin < 0 || bin >= bins.count) continue;
-      const color = table[at < 0 ? 0 : bins.shares[at * bins.count + bin]];
-      const pixel = 4 * (row * columns + column);
-      image.data[pixel] = color[0];
-      image.data[pixel + 1] = color[1];
-      image.data[pixel + 2] = color[2];
-      image.data[pixel + 3] = 255;
-    }
-  });
+/** One pixel for each cell. */
+function cellImage({ grid, rows, scale }) {
+  const { columns, cells } = grid;
   const held = document.createElement("canvas");
   held.width = columns;
   held.height = rows.length;
-  held.getContext("2d").putImageData(image, 0, 0);
+  const context = held.getContext("2d");
+  const image = context.createImageData(columns, rows.length);
+  const colors = heatPixels(scale);
+  const pixels = new Uint32Array(image.data.buffer);
+  for (let at = 0; at < cells.length; at++) pixels[at] = colors[cells[at]];
+  context.putImageData(image, 0, 0);
   return held;
 }
 
 function paintHeat(plot) {
-  const { canvas, scale, width, height, rows, rowHeight, pixels, model, scope } = plot;
+  const { canvas, ratio, width, height, rows, rowHeight, image, grid } = plot;
   const context = canvas.getContext("2d");
-  context.setTransform(scale, 0, 0, scale, 0, 0);
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
   context.clearRect(0, 0, width, height + HEAT_AXIS);
   context.imageSmoothingEnabled = false;
   const room = width - HEAT_MARGIN;
   context.fillStyle = canvasFill(context, { ...categoryStyle("other"), hatch: "rising" });
-  rows.forEach((process, row) => {
-    if (!process.bins) context.fillRect(HEAT_MARGIN, row * rowHeight, room, rowHeight);
+  rows.forEach((processes, row) => {
+    if (!processes.some((one) => one.bins)) context.fillRect(HEAT_MARGIN, row * rowHeight, room, rowHeight);
   });
-  context.drawImage(pixels, HEAT_MARGIN, 0, room, height);
-  const style = getComputedStyle(canvas);
-  context.font = `11px ${style.fontFamily}`;
-  context.fillStyle = style.color;
+  context.drawImage(image, 0, 0, grid.columns, rows.length, HEAT_MARGIN, 0, room, height);
+  if (rowHeight >= 8) drawGaps(plot, context);
+  drawWaitMarks(plot, context);
+  drawRowLabels(plot, context);
+  drawTimes(plot, context);
+  markRow(plot, context);
+}
+
+function drawGaps({ rows, rowHeight, width }, context) {
+  for (let row = 1; row < rows.length; row++) context.clearRect(HEAT_MARGIN, row * rowHeight - 0.5, width, 1);
+}
+
+function heatPlace({ scope, width }, time) {
+  return HEAT_MARGIN + ((width - HEAT_MARGIN) * (time - scope.begin)) / (scope.end - scope.begin);
+}
+
+/** Where the job waited for a rank, in the colour of what that did. */
+function drawWaitMarks(plot, context) {
+  const { marks, rowHeight, model, width } = plot;
+  const high = Math.max(MARK_HIGH, Math.round(rowHeight * 0.4));
+  for (const { row, begin, end, category } of marks) {
+    const [from, to] = [begin, end].map((time) => Math.max(HEAT_MARGIN, Math.min(width, heatPlace(plot, time))));
+    if (to <= from) continue;
+    const wide = Math.max(1, to - from);
+    const low = rowHeight > high ? (row + 1) * rowHeight - high - 1 : (row + 0.5) * rowHeight - high / 2;
+    context.fillStyle = canvasFill(context, sourceStyle(model.categories[category]));
+    context.fillRect(from, low, wide, high);
+  }
+}
+
+/** Numbers of rows: those that are named first, then as many as there is room for. */
+function drawRowLabels({ canvas, rows, rowHeight, named }, context) {
+  const { fontFamily } = getComputedStyle(canvas);
+  const every = Math.max(1, Math.ceil(LABEL_HIGH / rowHeight));
+  const usual = rows.map((_, row) => row).filter((row) => row % every === 0);
+  const taken = [];
   context.textAlign = "right";
   context.textBaseline = "middle";
-  const every = Math.max(1, Math.ceil(13 / rowHeight));
-  rows.forEach((process, row) => {
-    if (row % every === 0)
-      context.fillText(String(process.index), HEAT_MARGIN - 8, Math.max(6, (row + 0.5) * rowHeight));
-  });
-  context.textAlign = "center";
-  const ticks = Math.max(2, Math.floor(room / 160));
-  const length = scope.end - scope.begin;
-  for (let tick = 0; tick <= ticks; tick++) {
-    const x = HEAT_MARGIN + (room * tick) / ticks;
-    context.textAlign = tick === ticks ? "right" : tick ? "center" : "left";
-    context.fillText(
-      axisText(model, scope.begin + (length * tick) / ticks, length > 120e9 ? 1e9 : 1e6),
-      x,
-      height + 12,
-    );
+  for (const row of [...named, ...usual]) {
+    const y = Math.max(6, (row + 0.5) * rowHeight);
+    if (taken.some((other) => Math.abs(other - y) < LABEL_HIGH - 0.5)) continue;
+    taken.push(y);
+    const strong = named.includes(row);
+    context.font = `${strong ? "700 " : ""}11px ${fontFamily}`;
+    context.fillStyle = heatInk(strong ? "--text" : "--soft");
+    context.fillText(rowName(rows[row]), HEAT_MARGIN - 8, y);
   }
-  markRow(plot, context);
+}
+
+function rowName(processes) {
+  const first = processes[0].index;
+  return processes.length > 1 ? `${first}–${processes[processes.length - 1].index}` : String(first);
+}
+
+function drawTimes({ canvas, width, height, model, scope }, context) {
+  const room = width - HEAT_MARGIN;
+  const ticks = Math.max(1, Math.floor(room / 160));
+  const length = scope.end - scope.begin;
+  context.font = `11px ${getComputedStyle(canvas).fontFamily}`;
+  context.fillStyle = heatInk("--soft");
+  for (let tick = 0; tick <= ticks; tick++) {
+    const time = scope.begin + (length * tick) / ticks;
+    context.textAlign = tick === ticks ? "right" : tick ? "center" : "left";
+    context.fillText(axisText(model, time, length > 120e9 ? 1e9 : 1e6), HEAT_MARGIN + (room * tick) / ticks, height + 12);
+  }
+}
+
+function heatInk(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
 function markRow(plot, context) {
   const { rows, rowHeight, width, chosen, cursor } = plot;
   context.lineWidth = 1.5;
-  context.strokeStyle = getComputedStyle(plot.canvas).color;
-  const row = rows.findIndex((process) => process.index === chosen);
+  context.strokeStyle = heatInk("--text");
+  const row = rows.findIndex((processes) => processes.some((one) => one.index === chosen));
   if (row >= 0)
     context.strokeRect(HEAT_MARGIN + 0.5, row * rowHeight + 0.5, width - HEAT_MARGIN - 1, Math.max(2, rowHeight - 1));
   if (!cursor.cursor) return;
@@ -141,14 +165,15 @@ function listenHeat(plot) {
   const cell = (event) => {
     const box = canvas.getBoundingClientRect();
     const row = Math.floor((event.clientY - box.top) / rowHeight);
-    const x = event.clientX - box.left;
+    const x = ((event.clientX - box.left) * plot.width) / box.width;
     return rows[row] && x >= HEAT_MARGIN ? { row, x } : null;
   };
+  const open = (hit) => plot.open(hit.row, timeAt(plot, hit.x));
   canvas.addEventListener("mousemove", (event) => showCell(plot, cell(event)));
   canvas.addEventListener("mouseleave", () => (bubble.hidden = true));
   canvas.addEventListener("click", (event) => {
     const hit = cell(event);
-    if (hit) plot.open(rows[hit.row]);
+    if (hit) open(hit);
   });
   canvas.addEventListener("blur", () => {
     cursor.cursor = null;
@@ -156,11 +181,11 @@ function listenHeat(plot) {
     paintHeat(plot);
   });
   canvas.addEventListener("keydown", (event) => {
-    const [across, down] = { ArrowLeft: [-8, 0], ArrowRight: [8, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[
+    const [across, down] = { ArrowLeft: [-KEY_STEP, 0], ArrowRight: [KEY_STEP, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[
       event.key
     ] || [0, 0];
     const now = cursor.cursor || { row: 0, x: HEAT_MARGIN + 4 };
-    if (event.key === "Enter") return plot.open(rows[now.row]);
+    if (event.key === "Enter") return open(now);
     if (!across && !down) return undefined;
     event.preventDefault();
     event.stopPropagation();
@@ -173,18 +198,19 @@ function listenHeat(plot) {
   });
 }
 
+function timeAt({ scope, width }, x) {
+  return scope.begin + ((x - HEAT_MARGIN) / (width - HEAT_MARGIN)) * (scope.end - scope.begin);
+}
+
 function showCell(plot, hit) {
-  const { bubble, canvas, rows, scope, rowHeight, category } = plot;
+  const { bubble, canvas, rowHeight } = plot;
   bubble.hidden = !hit;
   if (!hit) return;
-  const process = rows[hit.row];
-  const room = canvas.clientWidth - HEAT_MARGIN;
-  const time = scope.begin + ((hit.x - HEAT_MARGIN) / room) * (scope.end - scope.begin);
-  const share = shareAt(process, category, time);
-  const lines = plot.tip(process, time, share ?? 0).filter((line) => line);
-  bubble.replaceChildren(...lines.map((line, at) => make("div", { class: at ? "" : "strong", text: line })));
-  const right = hit.x > canvas.clientWidth / 2;
+  bubble.replaceChildren(...plot.tip(hit.row, timeAt(plot, hit.x)));
+  const { clientWidth } = canvas;
+  const x = (hit.x * clientWidth) / plot.width;
+  const right = x > clientWidth / 2;
   bubble.style.top = `${(hit.row + 1) * rowHeight + 6}px`;
-  bubble.style.left = right ? "auto" : `${hit.x + 12}px`;
-  bubble.style.right = right ? `${canvas.clientWidth - hit.x + 12}px` : "auto";
+  bubble.style.left = right ? "auto" : `${x + 12}px`;
+  bubble.style.right = right ? `${clientWidth - x + 12}px` : "auto";
 }

@@ -1,19 +1,34 @@
-// All processes over time: one row each. The colour is the share of one category in each bin.
-import { choice, goTo, head, make, select, watch } from "./elements.js";
+// All processes over time, one row each: the color is the share of one category, the marks are where the job waited.
+import { choice, goTo, head, make, select, swatch, watch } from "./elements.js";
 import { fillCard } from "./mount.js";
-import { drawHeat, heatColors } from "./heat.js";
+import { drawHeat, heatColumns, heatRows } from "./heat.js";
+import { heatCells, medianShare, standOut } from "./heatgrid.js";
+import { heatScale, UNKNOWN } from "./heatscale.js";
 import { processOrder } from "./disruptions.js";
 import { rangeText } from "./clock.js";
 import { scopeOf, scopeTitle } from "./scope.js";
-import { sourceTitle } from "./colors.js";
-import { count, duration } from "./format.js";
+import { cssFill, sourceStyle, sourceTitle } from "./colors.js";
+import { count, duration, percent } from "./format.js";
 
 const heated = { category: null, order: "index", cursor: null };
 const HEAT_ORDERS = [
   ["index", "By index"],
+  ["waits", "Waited for"],
   ["pace", "Slowest"],
   ["lateness", "Latest"],
 ];
+const MARKED = 0.02; // of a bin: shorter waits are not marked
+const NAMED = 8; // rows that are named first: those for which the job waited most,
+const WORTH_NAMING = 0.005; // at least so much of the time
+const SEEN = 0.002; // of a bin: what has less is not named
+const HEAT_LISTED = 3; // categories and rows in a text
+const heatSizes = typeof ResizeObserver === "undefined" ? null : new ResizeObserver((entries) => entries.forEach(heatResized));
+const heatDrawn = new WeakMap(); // by mount: its width, and what draws it again
+
+function heatResized({ target, contentRect }) {
+  const { width, draw } = heatDrawn.get(target) || {};
+  if (draw && target.isConnected && Math.abs(contentRect.width - width) > 1) draw();
+}
 
 export function startHeatmap(model, state) {
   const draw = () => drawHeatmap(model, state, draw);
@@ -30,7 +45,7 @@ function drawHeatmap(model, state, draw) {
   const scope = scopeOf(model, state);
   const productive = model.categories.findIndex((one) => one.name === "productive");
   const category = heated.category ?? productive;
-  const rows = [...model.processes].sort(processOrder(heated.order));
+  const good = category === productive;
   const change = (changes) => {
     Object.assign(heated, changes);
     draw();
@@ -39,62 +54,239 @@ function drawHeatmap(model, state, draw) {
   const choices = model.categories
     .map((one, at) => [String(at), at === productive ? "goodput" : sourceTitle(one).slice(0, 60)])
     .filter(([at]) => used.has(Number(at)));
+  const orders = HEAT_ORDERS.filter(([order]) => order !== "waits" || model.job);
+  const order = model.job || heated.order !== "waits" ? heated.order : "index";
   const mount = make("div", { class: "heat" });
+  const words = make("p", { id: "heatmap-words", class: "heat-words" });
   const missing = model.processes.length - known.length;
   const hatched = missing ? ` (${missing} not known: hatched)` : "";
-  const note = `${scopeTitle(scope)}, ${count(known.length, "process", "processes")}${hatched}; shares ± 0.2 %`;
+  const what = model.job ? count(known.length, "rank") : count(known.length, "process", "processes");
   fillCard(
     "heatmap",
     head(
-      "Processes over time",
-      note,
+      model.job ? "Ranks over time" : "Processes over time",
+      `${scopeTitle(scope)}, ${what}${hatched}; shares ± 0.2 %`,
       select("Share of", choices, String(category), (value) => change({ category: Number(value) })),
-      choice("Order of the processes", HEAT_ORDERS, heated.order, (order) => change({ order })),
+      choice("Order of the processes", orders, order, (value) => change({ order: value })),
     ),
+    words,
     mount,
-    scale(category === productive),
   );
-  const open = (process) => {
-    state.set({ process: process.index });
-    goTo("timeline-card");
-  };
-  const tip = (process, time, share) => tipText(model, process, time, share, sourceTitle(model.categories[category]));
+  if (scope.end <= scope.begin) return undefined;
+  const waits = waitsByRank(model);
+  const rows = heatRowsOf(model, order, waits);
+  const { rowHeight } = heatRows(model.processes.length);
+  const scale = heatScale(medianShare(known, category), good);
+  const columns = heatColumns(mount);
+  const cells = heatCells(rows.flat(), category, scope, columns);
+  const name = good ? "goodput" : sourceTitle(model.categories[category]);
+  const places = new Map(rows.flatMap((processes, at) => processes.map((one) => [one.index, at])));
+  const row = (index) => places.get(index) ?? -1;
+  const grid = joinedCells(cells, rows, good);
+  words.textContent = heatWords(model, rows.flat(), cells, scope, scale, name);
+  mount.after(heatLegends(model, scale, name, waits));
   drawHeat(mount, {
     model,
     scope,
     rows,
-    category,
-    good: category === productive,
+    grid,
+    scale,
+    rowHeight,
+    marks: heatMarks(model, waits, row),
+    named: mostWaitedFor(model, waits).map(row).filter((at) => at >= 0),
     chosen: state.process,
-    open,
-    tip,
     cursor: heated,
+    open: (at, time) => {
+      state.set({ process: worstOf(rows[at], category, good, time).index });
+      goTo("timeline-card");
+    },
+    tip: (at, time) => heatTip(model, worstOf(rows[at], category, good, time), time, scale, category, waits),
   });
+  heatDrawn.set(mount, { width: mount.clientWidth, draw });
+  heatSizes?.observe(mount);
+  return undefined;
 }
 
-function tipText(model, process, time, share, what) {
-  const name = `process ${process.index}${process.host ? ` (${process.host})` : ""}`;
-  if (!process.bins) return [name, process.problem || "not known"];
+/** The processes of each row, in order. */
+function heatRowsOf(model, order, waits) {
+  const cost = (one) => waits.get(one.index)?.total ?? 0;
+  const compared =
+    order === "waits" ? (one, other) => cost(other) - cost(one) || one.index - other.index : processOrder(order);
+  const sorted = [...model.processes].sort(compared);
+  const { together } = heatRows(sorted.length);
+  return Array.from({ length: Math.ceil(sorted.length / together) }, (_, at) =>
+    sorted.slice(at * together, (at + 1) * together),
+  );
+}
+
+/** Cells of rows that several processes share: of each the worst. */
+function joinedCells({ columns, cells }, rows, good) {
+  if (rows.length * columns === cells.length) return { columns, cells };
+  const worst = new Uint8Array(rows.length * columns).fill(UNKNOWN);
+  let process = 0;
+  rows.forEach((processes, row) => {
+    for (const _ of processes) {
+      for (let column = 0; column < columns; column++) {
+        const value = cells[process * columns + column];
+        const at = row * columns + column;
+        if (value === UNKNOWN) continue;
+        if (worst[at] === UNKNOWN || (good ? value < worst[at] : value > worst[at])) worst[at] = value;
+      }
+      process++;
+    }
+  });
+  return { columns, cells: worst };
+}
+
+/** Of the processes that share a row, the one that its cell shows. */
+function worstOf(processes, category, good, time) {
+  if (processes.length === 1) return processes[0];
+  const shares = processes.map((one) => binAt(one, time)?.[category] ?? (good ? Infinity : -Infinity));
+  return processes[shares.indexOf(good ? Math.min(...shares) : Math.max(...shares))];
+}
+
+/** Shares of a process at a time, by category. Null: not known. */
+function binAt({ bins }, time) {
+  const bin = bins ? Math.floor((time - bins.begin) / bins.width) : -1;
+  if (bin < 0 || bin >= bins.count) return null;
+  const parts = bins.categories.map((_, at) => bins.shares[at * bins.count + bin]);
+  const whole = parts.reduce((sum, part) => sum + part, 0);
+  if (!whole) return null;
+  const shares = [];
+  bins.categories.forEach((category, at) => (shares[category] = parts[at] / whole));
+  return shares;
+}
+
+/** By rank: {total (ns), bins: [{begin, category, ns}]} of the time for which the job waited for it, the longest first. */
+function waitsByRank({ job }) {
+  const ranks = new Map();
+  if (!job) return ranks;
+  const { begin, rank, category, ns, rows } = job.waits;
+  for (let row = 0; row < rows; row++) {
+    if (!ranks.has(rank[row])) ranks.set(rank[row], { total: 0, bins: [] });
+    const one = ranks.get(rank[row]);
+    one.total += ns[row];
+    one.bins.push({ begin: begin[row], category: category[row], ns: ns[row] });
+  }
+  return new Map(
+    [...ranks]
+      .map(([index, one]) => [index, { ...one, marked: one.bins.filter((bin) => bin.ns >= MARKED * job.waits.width) }])
+      .sort(([, one], [, other]) => other.total - one.total)
+      .filter(([, one]) => one.marked.length),
+  );
+}
+
+function mostWaitedFor(model, waits) {
+  const worth = [...waits].filter(([, { total }]) => total >= WORTH_NAMING * model.end);
+  return worth.slice(0, NAMED).map(([index]) => index);
+}
+
+function heatMarks({ job }, waits, rowOf) {
+  const marks = [];
+  for (const [index, { marked }] of waits) {
+    const row = rowOf(index);
+    for (const { begin, category } of row < 0 ? [] : marked) {
+      const last = marks[marks.length - 1];
+      const end = begin + job.waits.width;
+      if (last && last.row === row && last.category === category && last.end === begin) last.end = end;
+      else marks.push({ row, begin, end, category });
+    }
+  }
+  return marks;
+}
+
+// --- in words -----------------------------------------------------------------------------------------------------
+
+const pointsText = (share) => `${Number((100 * share).toFixed(1))} %`;
+
+/** What the map shows, for who cannot see it: which ranks are worse than the others, when, and by how much. */
+function heatWords(model, processes, grid, scope, { median, good }, name) {
+  const wide = (scope.end - scope.begin) / grid.columns;
+  const worse = standOut(grid, good);
+  const text = worse.slice(0, HEAT_LISTED).map(({ row, first, last, share, others }) => {
+    const range = [scope.begin + first * wide, scope.begin + (last + 1) * wide];
+    const when = rangeText(model, range, duration(range[1] - range[0]));
+    return `${rankName(model, processes[row])} ${(100 * share).toFixed(1)} % against ${(100 * others).toFixed(1)} % of the others, ${when}`;
+  });
+  const more = worse.length > HEAT_LISTED ? `; and ${count(worse.length - HEAT_LISTED, "other")}` : "";
+  const usual = `Median ${name} ${(100 * median).toFixed(1)} %.`;
+  const all = model.job ? "No rank differs much from the others." : "No process differs much from the others.";
+  return text.length ? `${usual} ${good ? "Lower" : "Higher"} than the others: ${text.join("; ")}${more}.` : `${usual} ${all}`;
+}
+
+function rankName(model, process) {
+  const host = process.host ? ` (${process.host})` : "";
+  return `${model.job ? "rank" : "process"} ${process.index}${host}`;
+}
+
+function heatTip(model, process, time, { median, good }, shown, waits) {
+  const line = (text, share = "", fill = null) =>
+    make("div", {}, make("span", {}, fill ? swatch(fill) : null, text), make("span", { text: share }));
+  const lines = [make("div", { class: "strong", text: rankName(model, process) })];
+  const shares = binAt(process, time);
+  if (!shares) return [...lines, line(process.problem || (process.bins ? "was not running" : "not known"))];
   const { begin, width } = process.bins;
   const from = begin + Math.floor((time - begin) / width) * width;
-  const pace = process.pace ? `median step ${duration(process.pace.median_s * 1e9)}` : "";
-  return [
-    name,
-    rangeText(model, [from, from + width], duration(width)),
-    `${what}: ${(share * 100).toFixed(1)} %`,
-    pace,
-  ];
+  lines.push(line(rangeText(model, [from, from + width], duration(width))));
+  const name = good ? "goodput" : sourceTitle(model.categories[shown]);
+  lines.push(line(name, `${(100 * (shares[shown] ?? 0)).toFixed(1)} % (median ${(100 * median).toFixed(1)} %)`));
+  const largest = shares
+    .map((share, category) => [share, category])
+    .filter(([share, category]) => share >= SEEN && category !== shown)
+    .sort(([one], [other]) => other - one);
+  for (const [share, category] of largest.slice(0, HEAT_LISTED + 1)) {
+    const about = model.categories[category];
+    lines.push(line(sourceTitle(about), `${(100 * share).toFixed(1)} %`, cssFill(sourceStyle(about))));
+  }
+  for (const { category, ns } of waitsAt(model, waits.get(process.index), time)) {
+    const about = model.categories[category];
+    lines.push(line(`the job waited for it: ${sourceTitle(about)}`, `${percent(ns, model.job.waits.width)} of the time`, cssFill(sourceStyle(about))));
+  }
+  if (process.pace) lines.push(line("median step", duration(process.pace.median_s * 1e9)));
+  return lines;
 }
 
-function scale(good) {
-  const colors = heatColors(good);
-  const steps = [0, 0.25, 0.5, 0.75, 1].map((share) => `rgb(${colors(share).join(" ")})`);
+function waitsAt({ job }, waits, time) {
+  return waits ? waits.bins.filter(({ begin }) => begin <= time && time < begin + job.waits.width) : [];
+}
+
+/** The scale with its numbers, and what the marks are. */
+function heatLegends(model, scale, name, waits) {
+  const low = scale.stops[0][0];
+  const span = scale.stops[scale.stops.length - 1][0] - low;
+  // Equal room for each part of the scale, as its colors have; within a part it is linear.
+  const parts = scale.stops.length - 1;
+  const colors = [];
+  scale.stops.slice(1).forEach(([to], at) => {
+    const from = scale.stops[at][0];
+    for (let step = at ? 1 : 0; step <= 4; step++) {
+      colors.push(`rgb(${scale.color(from + ((to - from) * step) / 4).join(" ")}) ${(100 * (at + step / 4)) / parts}%`);
+    }
+  });
+  const ticks = scale.stops.map(([share], at) =>
+    make("span", {
+      class: share === scale.median ? "strong" : "",
+      text: share === scale.median ? `median ${pointsText(share)}` : pointsText(share),
+      style: { left: `${(100 * at) / parts}%` },
+    }),
+  );
+  const ramp = make("span", { class: "ramp", style: { background: `linear-gradient(90deg, ${colors.join(", ")})` } });
+  const marked = new Set([...waits.values()].flatMap((one) => one.marked.map((bin) => bin.category)));
+  const marks = [...marked].slice(0, 2 * HEAT_LISTED).map((category) => {
+    const about = model.categories[category];
+    return make("span", { class: "legend" }, swatch(cssFill(sourceStyle(about))), sourceTitle(about));
+  });
   return make(
     "div",
-    { class: "legends" },
-    make("span", { text: "0 %" }),
-    make("span", { class: "ramp", style: { background: `linear-gradient(90deg, ${steps.join(", ")})` } }),
-    make("span", { text: "100 %" }),
-    make("span", { text: "Click a row, or use the arrow keys and Enter, to open the process in the timeline." }),
+    { class: "legends heat-legends" },
+    make(
+      "span",
+      { class: "heat-scale", role: "img", "aria-label": `Scale of ${name} from ${pointsText(low)} to ${pointsText(low + span)}` },
+      ramp,
+      make("span", { class: "heat-ticks", "aria-hidden": "true" }, ...ticks),
+    ),
+    marks.length ? make("span", { text: "Marks: the job waited for this rank, in" }) : null,
+    ...marks,
+    make("span", { text: "Click a row, or use the arrow keys and Enter, to open the process." }),
   );
 }

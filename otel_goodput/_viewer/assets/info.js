@@ -28,7 +28,7 @@ export function startInfo(model, state) {
 
 function drawInfo(model, state, draw) {
   const known = model.processes.filter((one) => one.facts);
-  const wanted = infoShown.process ?? state.process;
+  const wanted = infoShown.process ?? state.process ?? 0;
   const process = known.find((one) => one.index === wanted) || known[0];
   const change = (changes) => {
     Object.assign(infoShown, changes);

@@ -36,7 +36,8 @@ class LiveRun {
   update(news) {
     const { model } = this;
     // The paces of all processes come with the document only.
-    if (model.report.processes) news.report.processes = model.report.processes;
+    if (news.report && model.report.processes) news.report.processes = model.report.processes;
+    if (news.leader && model.job) model.job.leader = news.leader;
     for (const name of LIVE_MEMBERS) if (name in news) model[name] = news[name];
     if (news.end) this.goOn(news.end);
     this.state.tell(["model"]);

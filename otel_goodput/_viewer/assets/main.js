@@ -8,6 +8,7 @@ import { startPartition } from "./partition.js";
 import { startShares } from "./shares.js";
 import { startDisruptions } from "./disruptions.js";
 import { startHeatmap } from "./heatmap.js";
+import { startWaits } from "./waits.js";
 import { startHistogram } from "./histogram.js";
 import { startTopK } from "./topk.js";
 import { startCadence } from "./cadence.js";
@@ -29,11 +30,12 @@ const PARTS = () => [
   ["single spans", startExact], // first, so that the others draw a new document with what was fetched beside it
   ["new spans", startLiveSpans], // and with what has happened since
   ["overview", startOverview],
+  ["ranks over time", startHeatmap],
+  ["waits", startWaits],
   ["partition", startPartition],
   ["shares", startShares],
   ["timeline", startTimeline],
   ["disruptions", startDisruptions],
-  ["heatmap", startHeatmap],
   ["histogram", startHistogram],
   ["top-k", startTopK],
   ["cadence", startCadence],

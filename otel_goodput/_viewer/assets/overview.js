@@ -1,9 +1,11 @@
 // First glance: how much was goodput, what was lost most and where, and what there is to doubt.
 import { sourceStyle, sourceTitle, cssFill } from "./colors.js";
-import { button, goTo, make, swatch, watch } from "./elements.js";
+import { button, goTo, make, select, swatch, watch } from "./elements.js";
 import { count, duration, percent } from "./format.js";
 import { rangeText, timeText } from "./clock.js";
+import { fillCard } from "./mount.js";
 import { nanoseconds, runEnd, scopeOf } from "./scope.js";
+import { seen, subjects } from "./subject.js";
 
 const PARTIAL =
   "This run is long: its steps and other processes are still loading and will appear here.";
@@ -18,18 +20,32 @@ const STATES = {
 };
 
 export function startOverview(model, state) {
-  watch(state, ["model", "clock"], () => drawAnswer(model));
+  watch(state, ["model", "document", "process", "clock"], () => drawAnswer(seen(model, state)));
+  watch(state, ["document", "process"], () => drawSubjects(model, state));
   watch(state, ["model", "range", "attempt", "clock"], () => drawScope(model, state));
-  watch(state, ["model", "category", "clock", "theme"], () => drawStretches(model, state));
-  document.getElementById("show-me").addEventListener("click", () => showMe(model, state));
+  watch(state, ["model", "category", "process", "clock", "theme"], () => drawStretches(seen(model, state), state));
+  document.getElementById("show-me").addEventListener("click", () => showMe(seen(model, state), state));
   for (const one of document.querySelectorAll("#sections button")) {
     one.addEventListener("click", () => goTo(one.dataset.section));
   }
 }
 
+/** Whose figures are shown: the job's, or those of one of its processes. */
+function drawSubjects(model, state) {
+  const choices = model.processes.length > 1 ? subjects(model) : [];
+  const chosen = state.process === null ? "" : String(state.process);
+  const change = (value) => state.set({ process: value === "" ? null : Number(value) });
+  const mount = document.getElementById("subject");
+  const key = JSON.stringify([choices, chosen]);
+  if (mount.dataset.shown === key) return; // of a job of many ranks, making them takes long
+  mount.dataset.shown = key;
+  fillCard("subject", choices.length > 1 ? select("Whose time to show", choices, chosen, change) : null);
+}
+
 function drawAnswer(model) {
-  const { report } = model;
-  document.title = `${percentOf(report)} goodput · ${report.job_name || report.run_id || "run"}`;
+  const { report, subject } = model;
+  const named = subject.kind === "process" ? subject.title : report.job_name || report.run_id || "run";
+  document.title = `${percentOf(report)} goodput · ${named}`;
   text("headline", model.headline);
   text("verdict", model.verdict);
   document.getElementById("show-me").hidden = sourceIndex(model) < 0;
@@ -40,7 +56,7 @@ function drawAnswer(model) {
       text: percentOf(report),
       data: { goodput: known ? report.goodput : "" },
     }),
-    make("span", { class: "goodput-word", text: known ? "goodput" : report.reason || "not known" }),
+    make("span", { class: "goodput-word", text: known ? goodputOf(subject) : report.reason || "not known" }),
   );
   document.getElementById("standing").replaceChildren(...standing(model));
   document.getElementById("figures").replaceChildren(...figures(model));
@@ -51,10 +67,16 @@ function drawAnswer(model) {
   for (const id of ["timeline-card", "panels"]) {
     document.querySelector(`#sections [data-section="${id}"]`).hidden = !model.attempts.length;
   }
+  text("panels-of", model.job ? "Steps and phases of process 0, which leads the job" : "");
+  document.getElementById("panels-of").hidden = !model.job;
   const detail = document.getElementById("detail");
   const note = model.partial ? PARTIAL : model.detail.text;
   detail.hidden = !note;
   detail.replaceChildren(make("span", { class: "hatched swatch" }), make("span", { text: note }));
+}
+
+function goodputOf({ kind, process }) {
+  return { run: "goodput", job: "goodput of the job", process: `goodput of process ${process?.index}` }[kind];
 }
 
 function percentOf(report) {
@@ -63,7 +85,7 @@ function percentOf(report) {
 
 /** The state, and where a run that died or fell silent stood. */
 function standing(model) {
-  const { report } = model;
+  const { report, subject } = model;
   const name = report.state || (report.ended ? "ended" : "running");
   const parts = [make("span", { class: `state state-${name}`, text: STATES[name] || name })];
   const since = report.last_sign_of_life;
@@ -75,6 +97,10 @@ function standing(model) {
     const at = since * 1e9 - Number(BigInt(model.origin_ns));
     const what = name === "died" ? "the process died at" : "no sign of life since";
     parts.push(make("span", { text: `${what} ${timeText(model, at)}${where}` }));
+  } else if (subject.process && !subject.process.leader) {
+    const { last_step: step, last_sign: sign } = subject.process;
+    if (step !== null) parts.push(make("span", { text: `last step ${step}` }));
+    if (sign >= 0) parts.push(make("span", { text: `last sign of life at ${timeText(model, sign)}` }));
   } else if (report.in_flight_step !== null && report.in_flight_step !== undefined) {
     const since = report.in_flight_step_s;
     const open = since === null || since === undefined ? "" : ` for ${duration(nanoseconds(since))}`;

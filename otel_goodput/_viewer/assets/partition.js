@@ -5,26 +5,29 @@ import { fillCard } from "./mount.js";
 import { duration, percent, seconds } from "./format.js";
 import { deviceUse } from "./device.js";
 import { partitionOf, scopeOf, scopeTitle } from "./scope.js";
+import { seen } from "./subject.js";
 
 const BUTTONS = 8; // attempts that get a button each; more of them, a list
 
 export function startPartition(model, state) {
-  watch(state, ["model", "range", "attempt", "category", "theme"], () => {
+  watch(state, ["model", "document", "range", "attempt", "category", "process", "theme"], () => {
+    const about = seen(model, state);
     if (!model.report.elapsed_s) return fillCard("account") && fillCard("partition");
     const scope = scopeOf(model, state);
-    const account = partitionOf(model, scope);
+    const account = partitionOf(about, scope);
     fillCard(
       "partition",
-      head("Where the time went", titleOf(scope, account), scopeSwitch(model, state, scope)),
-      ...partitionBars(model, state, scope, account),
+      head("Where the time went", titleOf(about, scope, account), scopeSwitch(model, state, scope)),
+      ...partitionBars(about, state, scope, account),
     );
     fillCard("account", accountTable(model, state, account));
     return undefined;
   });
 }
 
-function titleOf(scope, account) {
-  return `${scopeTitle(scope)}, ${account.exact ? "" : "≈ "}${duration(account.elapsed)}`;
+function titleOf({ subject }, scope, account) {
+  const whose = subject.title ? `${subject.title}, ` : "";
+  return `${whose}${scopeTitle(scope)}, ${account.exact ? "" : "≈ "}${duration(account.elapsed)}`;
 }
 
 function scopeSwitch(model, state, scope) {
@@ -62,7 +65,8 @@ function partitionBars(model, state, scope, account) {
     });
   });
   const bar = make("div", { class: "bar", role: "group", "aria-label": "Where the time went" }, ...pieces);
-  const device = deviceBar(model, scope);
+  const own = model.subject.kind === "run" || model.subject.process?.leader;
+  const device = own ? deviceBar(model, scope) : null; // what is known of the device is the leader's
   const parts = [make("div", { class: "bar-row" }, make("span", { class: "bar-title", text: "Time" }), bar)];
   if (device) parts.push(device);
   return [make("div", { class: "bars" }, ...parts)];
@@ -126,8 +130,8 @@ const ACCOUNT_COLUMNS = [
 ];
 
 function accountTable(model, state, account) {
-  const about = account.exact ? "" : "≈ ";
-  const exactly = (ns) => make("span", { class: "soft", text: about + seconds(ns) });
+  const roughly = account.exact ? "" : "≈ ";
+  const exactly = (ns) => make("span", { class: "soft", text: roughly + seconds(ns) });
   const rows = account.pieces.map(({ category, ns }) => {
     const about = model.categories[category];
     const name = button(
@@ -141,7 +145,7 @@ function accountTable(model, state, account) {
     );
     const cells = [
       make("div", { class: "name-line" }, swatch(cssFill(sourceStyle(about))), name),
-      about + percent(ns, account.elapsed),
+      roughly + percent(ns, account.elapsed),
       duration(ns),
       exactly(ns),
     ];

@@ -53,7 +53,7 @@ export function partitionOf(model, scope) {
   let byCategory;
   let exact = true;
   if (scope.kind === "run") byCategory = reportedSeconds(model, model.report.seconds);
-  else if (scope.kind === "attempt") byCategory = reportedSeconds(model, scope.attempt.seconds);
+  else if (scope.kind === "attempt" && !isOfOthers(model)) byCategory = reportedSeconds(model, scope.attempt.seconds);
   else {
     exact = isSettled(model, scope.begin, scope.end);
     byCategory = timeByCategory(model, scope.begin, scope.end);
@@ -62,6 +62,11 @@ export function partitionOf(model, scope) {
   const productive = (piece) => (model.categories[piece.category].name === "productive" ? 1 : 0);
   pieces.sort((one, other) => productive(other) - productive(one) || other.ns - one.ns);
   return { pieces, elapsed: pieces.reduce((sum, piece) => sum + piece.ns, 0), exact };
+}
+
+/** Whether a model as `seen` (subject.js) is about more than the leader's own time. */
+function isOfOthers({ subject }) {
+  return Boolean(subject) && (subject.kind === "job" || Boolean(subject.process && !subject.process.leader));
 }
 
 /** ns by category of a report's seconds. */

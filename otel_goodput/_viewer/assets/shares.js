@@ -1,9 +1,10 @@
-// Where the time went over time: stacked shares of the leader's bins, with the restarts marked.
+// Where the time went over time: stacked shares of bins, with the restarts marked.
 import { canvasFill, cssFill, sourceStyle, sourceTitle, shade } from "./colors.js";
 import { axisStyle, drawPlot, inkColor, timeAxis } from "./plot.js";
 import { button, head, make, watch } from "./elements.js";
 import { fillCard } from "./mount.js";
 import { binned, scopeOf, scopeTitle } from "./scope.js";
+import { seen } from "./subject.js";
 import { duration, percent } from "./format.js";
 import { rangeText, timeText } from "./clock.js";
 
@@ -12,7 +13,8 @@ import { rangeText, timeText } from "./clock.js";
 const MARKS = 60; // more restarts than this in sight: lines only
 
 export function startShares(model, state) {
-  watch(state, ["document", "tail", "range", "attempt", "category", "theme", "clock"], () => drawShares(model, state));
+  const names = ["document", "tail", "range", "attempt", "category", "process", "theme", "clock"];
+  watch(state, names, () => drawShares(seen(model, state), state));
 }
 
 function drawShares(model, state) {

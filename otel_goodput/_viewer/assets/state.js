@@ -4,7 +4,7 @@ const DEFAULTS = {
   range: null, // [t0, t1] ns that all panels tell about; null: the whole run
   view: null, // [t0, t1] ns that the timeline shows; null: the whole run
   attempt: null, // number; null: all
-  process: 0, // index of the process whose lanes are shown first
+  process: null, // index of the process that the reader chose; null: none, the page tells about the job
   selected: null, // {kind: one of KINDS, row, process}; in the address as its identity, see `shared`
   category: null, // index of a category that is emphasised
   charts: [], // own charts: [{of: phase, name, background}]
@@ -97,7 +97,7 @@ const FORMS = {
   range: span,
   view: span,
   attempt: (value) => value === null || Number.isInteger(value),
-  process: Number.isInteger,
+  process: (value) => value === null || Number.isInteger(value),
   selected: (value) => value === null || selection(value),
   category: (value) => value === null || Number.isInteger(value),
   charts: (value) => Array.isArray(value) && value.length <= 20 && value.every(chart),

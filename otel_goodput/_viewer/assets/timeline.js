@@ -228,6 +228,7 @@ class Timeline extends Viewport {
 
   /** Bring the lane of a process into sight. */
   goToProcess(index) {
+    if (index === null) return;
     const row = this.tree.openProcess(index);
     if (!row) return;
     this.tell("lanes");
