@@ -11,6 +11,7 @@ from otel_goodput._accounting.account_state import AccountState, Noted, NotedTur
 from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.events import FAILED, NO_STEP, NONBLOCKING, NOT_KNOWN, Event
 from otel_goodput._accounting.execution import Execution
+from otel_goodput._accounting.rank_groups import MOST, grouped
 from otel_goodput._accounting.ranks import DIED, STEP_TIME, Piece, RankStep
 from otel_goodput._accounting.rules import (
     CUSTOM,
@@ -55,6 +56,7 @@ class RankUpdate(NamedTuple):
         pieces: time up to `known` that is no step's own, in order; one that goes on comes in parts. What is in neither
             is ``OTHER``. Time between two jobs of one process is ``RECOVERY``, unless the end of the first was `left`.
         opened: what it is doing at `at`; None if no phase is open.
+        size: the steps are groups of so many, see :func:`~otel_goodput._accounting.rank_groups.grouped`.
     """
 
     joined: int
@@ -64,6 +66,7 @@ class RankUpdate(NamedTuple):
     steps: Sequence[RankStep]
     pieces: Sequence[Piece]
     opened: Opened | None
+    size: int = 1
 
     def followed_by(self, after: RankUpdate) -> RankUpdate:
         """Return this update and the next one as one."""
@@ -133,6 +136,7 @@ class RankNotes:
         rows: whose time passed, in order, as far as that is not final.
         since: what was before this moment is final, ns; ``NOT_KNOWN`` before the first job.
         steps, pieces: what is final, in order.
+        size: of the groups of steps; the last group may be in parts.
     """
 
     def __init__(self, *, whole: bool = False) -> None:
@@ -141,6 +145,7 @@ class RankNotes:
         self.pieces: list[Piece] = []
         self._whole = whole
         self._away = False  # the rank's job has not begun, or its end has been taken
+        self.size = 1
         self._begin()
 
     def begin_attempt(self) -> None:
@@ -179,9 +184,17 @@ class RankNotes:
     def settle(self, cursor: AccountState, position: int) -> None:
         """Take for final what can be of the rows before `position`; the cursor will not go back to before that."""
         count = position - self._removed
-        if count > 0:
+        if count > 2 * (len(self.rows) - count):  # each time, all rows are looked at
             limit = self.rows[count][1] if count < len(self.rows) else cursor.now
             self._decide(cursor, self.rows, limit, broken=True)
+        self._coarsen()
+
+    def _coarsen(self) -> None:
+        """Make the groups larger until few steps wait."""
+        while len(self.steps) > MOST and not self._whole:
+            self.size *= 2
+            steps, pieces, others, between = grouped(self.steps, self.pieces, self.size)
+            self.steps, self.pieces = steps + others, pieces + between
 
     def take(self, ahead: Cursor, at: int, limit: int, opened: Opened | None, *, last: bool = False) -> RankUpdate:
         """Return what the rank did since the last call.
@@ -202,8 +215,19 @@ class RankNotes:
             left, limit, opened = ahead.now - shift, ahead.now, None
         rows = ahead.noted or []
         body = self._decide(ahead, rows, ahead.now if last else min(limit, ahead.now), broken=last)
-        steps, pieces, known = self.steps, self.pieces, self.since
+        self._coarsen()
+        steps, pieces, known, size = self.steps, self.pieces, self.since, self.size
         self.steps, self.pieces, self._open = [], [], None
+        if size > 1:
+            groups, parts, others, between = grouped(steps, pieces, size)
+            if groups and others and left == NOT_KNOWN:  # the last group comes when it is complete
+                steps, pieces, body = groups, parts, None
+                self.steps, self.pieces = others, between
+                known = min(others[0].begin, *(piece.begin for piece in between[:1]), known)
+            else:
+                steps, pieces = groups + others, parts + between
+            if len(steps) < MOST // 4:
+                self.size = size // 2
         if body is not None and not body.execution.usual:
             execution = body.execution
             self._open = execution.key, execution.start
@@ -220,7 +244,7 @@ class RankNotes:
             ]
             pieces = [one._replace(begin=one.begin - shift, end=one.end - shift) for one in pieces]
         at = max(at, known - shift)
-        return RankUpdate(joined - shift, known - shift, at, left, steps, pieces, opened)
+        return RankUpdate(joined - shift, known - shift, at, left, steps, pieces, opened, size)
 
     def _decide(self, cursor: AccountState, rows: Sequence[Noted], limit: int, *, broken: bool = False) -> _Body | None:
         """Take for final what can be of `rows`, before `limit` (ns).
@@ -293,6 +317,9 @@ class RankNotes:
         loads = [begin, *turns.ends[:-1]]
         floor = max(self.since, self._inside)
         if begin >= floor and all(map(lt, loads, turns.begins)) and all(map(lt, turns.begins, turns.ends)):
+            if self.size > 1 and turns.numbers[-1] - turns.numbers[0] == len(loads) - 1:
+                self._add_groups(cursor, turns, loads)
+                return
             self._add_piece(cursor, begin, turns.begins[0], DATA_LOADING_TIME)
             rest = zip(loads[1:], turns.begins[1:], repeat(DATA_LOADING_TIME), repeat(""), strict=False)
             self.pieces += map(_make, repeat(Piece), rest)
@@ -302,6 +329,18 @@ class RankNotes:
             self._add_piece(cursor, load, begin, DATA_LOADING_TIME)
             if (begin := max(begin, floor)) < end:
                 self.steps.append(RankStep(number, begin, end))
+
+    def _add_groups(self, cursor: AccountState, turns: NotedTurns, loads: Sequence[int]) -> None:
+        """Add successive steps, which `loads` begin before, as groups, of which the first and the last may be parts."""
+        numbers, begins, ends = turns
+        first = 0
+        while first < len(numbers):
+            behind = min(first + 1 + -numbers[first] % self.size, len(numbers))
+            end = ends[behind - 1]
+            begin = end - sum(ends[first:behind]) + sum(begins[first:behind])
+            self._add_piece(cursor, loads[first], begin, DATA_LOADING_TIME)
+            self.steps.append(RankStep(numbers[behind - 1], begin, end))
+            first = behind
 
     def _add_inside(self, cursor: AccountState, rows: Sequence[Noted], body: _Body) -> None:
         """Add the pieces inside the step that is open."""

@@ -24,6 +24,7 @@ MOST: Final = 64 << 10  # bytes of a message
 TEXT: Final = 255  # bytes of a host, a role and a name
 NAMES: Final = 64  # custom names in a message; the others are OVERFLOW
 OVERFLOW: Final = "overflow"
+LARGEST_GROUP: Final = 1 << 30
 _LARGEST: Final = (1 << 62) - 1  # of all numbers
 _ROOM: Final = 9  # bytes of a number
 # Flags of an element: it does not begin where the one before ended; it is a step; that has another number than the next
@@ -130,6 +131,7 @@ def encode(message: RankMessage) -> bytes:
     writer.count(update.at - update.known)
     writer.maybe(update.joined, update.at)
     writer.maybe(update.left, update.at)
+    writer.count(update.size)
     opened = update.opened
     named: list[Opened | Piece] = [*update.pieces, *([] if opened is None else [opened])]
     names = list(dict.fromkeys(one.name for one in named if one.category == CUSTOM))
@@ -192,6 +194,7 @@ def _decoded(reader: _Reader) -> RankMessage:
     at = reader.count()
     known = at - reader.count(at)
     joined, left = reader.maybe(at), reader.maybe(at)
+    size = reader.count(LARGEST_GROUP)
     names = [reader.text() for _ in range(reader.count(NAMES + 1))]
     opened = None
     if reader.count(1):
@@ -216,7 +219,7 @@ def _decoded(reader: _Reader) -> RankMessage:
             pieces.append(Piece(begin, end, kind >> 2, names[reader.count()] if kind >> 2 == CUSTOM else ""))
     if reader.at != len(reader.data):
         raise ValueError("it is longer than it says")
-    update = RankUpdate(joined, known, at, left, steps, pieces, opened)
+    update = RankUpdate(joined, known, at, left, steps, pieces, opened, size)
     _prove(update)
     return RankMessage(number, attempt, host, pid, role, update)
 
@@ -233,6 +236,8 @@ def _prove(update: RankUpdate) -> None:
         or not all(step.end == NOT_KNOWN or step.begin < step.end <= update.known for step in steps)
         or any(step.end == NOT_KNOWN for step in steps[:-1])
         or not all(0 <= step.number <= _LARGEST for step in steps)
+        or update.size < 1
+        or update.size & (update.size - 1)
         or (update.joined == NOT_KNOWN and (steps or pieces))
     ):
         raise ValueError("it contradicts itself")

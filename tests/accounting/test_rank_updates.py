@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from otel_goodput._accounting import Ledger
 from otel_goodput._accounting import events as ev
-from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event, Item, events_of
+from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event, Item, Turns, events_of, following
+from otel_goodput._accounting.rank_groups import MOST, grouped
 from otel_goodput._accounting.rank_updates import Opened, RankUpdate, connected
 from otel_goodput._accounting.ranks import DIED, STEP_TIME, Piece, RankStep
 from otel_goodput._accounting.rules import (
@@ -192,7 +194,15 @@ def test_an_open_step_comes_again_and_a_load_that_goes_on_comes_in_parts() -> No
     rank = Rank()
     key = rank.phase(DATA_LOADING, 1, None, 0)
     first = rank.update(3)
-    assert first == (0, 3 * SECOND, 3 * SECOND, NOT_KNOWN, [], [load(1, 3)], Opened(DATA_LOADING_TIME, "", -1, SECOND))
+    assert first[:7] == (
+        0,
+        3 * SECOND,
+        3 * SECOND,
+        NOT_KNOWN,
+        [],
+        [load(1, 3)],
+        Opened(DATA_LOADING_TIME, "", -1, SECOND),
+    )
     rank.feed(ev.END, 4, DATA_LOADING, key)
     key = rank.phase(STEP, 4, None, 0)
     second = rank.update(6)
@@ -304,3 +314,67 @@ def test_who_does_not_ask_is_given_nothing_and_copies_note_nothing() -> None:
     assert rank.update(5).steps == [step(0, 1, 2)]
     head, blobs = rank.ledger.dump()
     assert Ledger.load(json.loads(json.dumps(head)), b"".join(map(bytes, blobs))).take_update(0) is None
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+def fast_loop(count: int, period: int, flags: int = 0) -> list[Item]:
+    """A loop of `count` steps that take up to `period` ns each, after a load that takes as long."""
+    fate, time, moments, keys = random.Random(count), SECOND, list[int](), [100]
+    for _ in range(2 * count):
+        time += fate.randrange(1, period)
+        moments.append(time)
+        keys.append(following(keys[-1]))
+    numbers = [(at + 1) // 2 for at in range(2 * count)]
+    turns = Turns(True, tuple(moments), tuple(keys[:-1]), tuple(numbers), (0, flags) * count)
+    begun = [Event(SECOND, ev.ATTEMPT, step=0), Event(SECOND, ev.START, JOB, 1)]
+    begun.append(Event(SECOND, ev.START, DATA_LOADING, 100, 0))
+    return [*begun, *(turns.slice(at, at + 700) for at in range(0, 2 * count, 700)), Event(time, ev.END, JOB, 1)]
+
+
+def times(update: RankUpdate) -> dict[object, int]:
+    """ns by category and name; of steps what is their own."""
+    spent: Counter[object] = Counter({"steps": sum(one.end - one.begin for one in update.steps)})
+    for piece in update.pieces:
+        spent[piece[2:]] += piece.end - piece.begin
+    return dict(spent)
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["turns", "events"])
+def test_more_steps_than_fit_come_in_groups_that_add_up(alone: bool) -> None:
+    loop = fast_loop(20_000, 20_000)
+    every = [*events_of(loop)]
+    steps, pieces = expected(traced(every, every[-1].time))
+    taken = updates(every if alone else loop, random.Random(1), 0.001 if alone else 0.1, whole=False)
+    assert max(len(update.steps) for update in taken) <= MOST and max(update.size for update in taken) > 16
+    whole = together(taken)
+    assert whole.steps[-1].number == steps[-1].number
+    assert times(whole) == times(whole._replace(steps=steps, pieces=pieces))
+    ends = {step.number: step.end for step in steps}
+    assert all(ends[step.number] == step.end for step in whole.steps)
+    assert all(before.end <= after.begin for before, after in pairwise(whole.steps))
+    assert all(before.end <= after.begin for before, after in pairwise(whole.pieces))
+    assert all(sum(step.number % update.size != 0 for step in update.steps) < max(2, update.size) for update in taken)
+
+
+def test_finer_groups_are_put_together_to_coarser_ones() -> None:
+    loop = fast_loop(3_000, 20_000)
+    steps, pieces = expected(traced([*events_of(loop)], loop[-1].time))
+    pieces = sorted([*pieces, *(Piece(one.begin + 1, one.end, CUSTOM, "eval") for one in steps if one.number % 7 == 0)])
+    steps[1000] = steps[1000]._replace(flags=ev.FAILED)
+    fine = grouped(steps, pieces, 4)
+    coarse, parts, *last = grouped(fine[0] + fine[2], fine[1] + fine[3], 32)
+    again, same, *others = grouped(steps, pieces, 32)
+    assert (coarse, [step.number for step in last[0]][-1:]) == (again, [step.number for step in others[0]][-1:])
+    assert sorted(parts) == sorted(same)
+    assert steps[1000] in coarse and sum(step.number % 32 == 0 for step in coarse) == 3_000 // 32 + 1
+
+
+def test_a_loop_of_many_steps_without_an_update_takes_little_room() -> None:
+    ledger = Ledger()
+    ledger.begin_updates()
+    for item in fast_loop(60_000, 2_000):
+        ledger.feed([item])
+    update = ledger.take_update(10 * SECOND)
+    assert update is not None and len(update.steps) <= MOST and update.size >= 64

@@ -55,7 +55,16 @@ def drawn(rng: random.Random) -> RankUpdate:
         steps.append(RankStep(number + 1, at, NOT_KNOWN))
     opened = rng.choice((None, Opened(CUSTOM, "eval", NO_STEP, at), Opened(STEP_TIME, "", 3, at)))
     left = rng.choice((NOT_KNOWN, at))
-    return RankUpdate(BEGIN - rng.choice((0, 10**15)), at, at + rng.randrange(10**10), left, steps, pieces, opened)
+    return RankUpdate(
+        BEGIN - rng.choice((0, 10**15)),
+        at,
+        at + rng.randrange(10**10),
+        left,
+        steps,
+        pieces,
+        opened,
+        rng.choice((1, 1, 8)),
+    )
 
 
 def test_a_message_is_read_as_it_was_written() -> None:
