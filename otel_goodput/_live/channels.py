@@ -235,7 +235,7 @@ class RankChannel:
 
     def __init__(self, run: RunDirectory | None, run_id: str, process: int, count: int, leader: int = 0) -> None:
         self.name = ""
-        self._run_id, self._process, self._leader = run_id, process, leader
+        self._run_id, self._process, self._leader, self._leads = run_id, process, leader, process == leader
         self._outbox = Outbox()
         self._inbox = Inbox()
         self._folder = None if run is None else _Folder(run, process)
@@ -243,12 +243,15 @@ class RankChannel:
         self._others = [rank for rank in range(count) if rank != process]
         self._turn = 0  # where to go on looking for ranks that have sent nothing
         self._adopted = False
+        self._introduced: set[_Way] = set()  # where this process can be seen
         self._shared = True  # the folder, as far as is known
         self._unsure = True  # because the store does not have the leader yet
         self._chosen_at = self._all_at = -RETRY_S  # s, monotonic: when the folder and the store were compared, and when
         # all ranks were looked for in each of them
         self._by: dict[int, str] = {}  # the name of the way that the latest message of each rank took
-        self._retry: dict[str, float] = {}  # s, monotonic: when a way that has failed is tried again
+        # s, monotonic: when a way that has failed is tried again, by its name and whether it failed in sending. A disk
+        # that is full can be read.
+        self._retry: dict[tuple[str, bool], float] = {}
         self._sending, self._receiving = threading.Lock(), threading.Lock()
 
     @property
@@ -263,21 +266,29 @@ class RankChannel:
         with self._sending:
             frame = self._outbox.add(data)
             for way in self._chosen():
-                if self._try(way, partial(self._send, way, frame)) and self._process != self._leader:
+                if self._try(way, partial(self._send, way, frame)) and not self._leads:
                     self._use(way.name)
 
+    def _introduce(self, way: _Way) -> None:
+        """As the leader, be seen there, also before a message is sent."""
+        if way not in self._introduced and self._works(way, sending=True):
+            with self._sending:
+                self._try(way, partial(self._send, way, b""))
+
     def _send(self, way: _Way, frame: bytes) -> bool:
+        """Send a message, or none yet: an empty `frame`."""
         if not self._adopted:
             self._outbox.adopt(way.remains())
             self._adopted = True
         way.send(self._outbox, frame)
+        self._introduced.add(way)
         return True
 
     def _chosen(self) -> Sequence[_Way]:
         """The way to send a message; the leader itself uses all, so that the others see which of them it has."""
-        ways = self._ways()
+        ways = self._ways(sending=True)
         folder, shelf = self._folder, self._shelf
-        if self._process == self._leader or len(ways) < 2 or folder is None or shelf is None:
+        if self._leads or len(ways) < 2 or folder is None or shelf is None:
             return ways
         now = time.monotonic()
         if self._unsure or now - self._chosen_at >= RETRY_S:
@@ -295,11 +306,13 @@ class RankChannel:
             every = now - self._all_at >= RETRY_S
             if every:
                 self._all_at = now
-            for way in self._ways():
+            for way in self._ways(sending=False):
+                if self._leads:
+                    self._introduce(way)
                 # A rank that comes by one way is looked for on the others now and then.
                 ranks = wanted if every else [rank for rank in wanted if self._by.get(rank, way.name) == way.name]
-                self._try(way, partial(self._take, way, ranks, messages))
-            if self._process == self._leader and self._by:
+                self._try(way, partial(self._take, way, ranks, messages), sending=False)
+            if self._leads and self._by:
                 self._use(Counter(self._by.values()).most_common(1)[0][0])
         return messages
 
@@ -309,7 +322,7 @@ class RankChannel:
             if new := self._inbox.take(rank, frames):
                 messages.setdefault(rank, []).extend(new)
                 self._by[rank], any_new = way.name, True
-        if any_new and self._process == self._leader:
+        if any_new and self._leads:
             way.confirm(self._inbox.latest)
 
     def _wanted(self) -> list[int]:
@@ -321,25 +334,27 @@ class RankChannel:
             unknown = (unknown[self._turn :] + unknown[: self._turn])[:PROBED]
         return known + unknown
 
-    def _ways(self) -> list[_Way]:
+    def _ways(self, *, sending: bool) -> list[_Way]:
         """The ways that there are and that have not failed lately."""
         before = None if self._shelf is None else self._shelf.store
         store = current_store(before)
         if store is None:
             self._shelf = None
         elif store is not before:
-            self._shelf = _Shelf(store, self._run_id, self._process, self._process == self._leader)
+            self._shelf = _Shelf(store, self._run_id, self._process, self._leads)
             self._unsure = True
-        now = time.monotonic()
         ways: tuple[_Way | None, ...] = (self._folder, self._shelf)
-        return [way for way in ways if way is not None and now >= self._retry.get(way.name, 0.0)]
+        return [way for way in ways if way is not None and self._works(way, sending=sending)]
+
+    def _works(self, way: _Way, *, sending: bool) -> bool:
+        return time.monotonic() >= self._retry.get((way.name, sending), 0.0)
 
     def _use(self, name: str) -> None:
         if name != self.name:
             self.name = name
             logger.debug("what the ranks do is exchanged through %s", name)
 
-    def _try(self, way: _Way, call: Callable[[], T]) -> T | None:
+    def _try(self, way: _Way, call: Callable[[], T], *, sending: bool = True) -> T | None:
         """Return what `call` returns; None if it fails, which is reported once."""
         try:
             return call()
@@ -348,8 +363,8 @@ class RankChannel:
         except Exception as error:  # stores raise their own
             if isinstance(way, _Shelf) and current_store(way.store) is not way.store:
                 return None  # the runtime has just been shut down
-            self._retry[way.name] = time.monotonic() + RETRY_S
-            if self.name == way.name:
+            self._retry[way.name, sending] = time.monotonic() + RETRY_S
+            if self.name == way.name and sending is not self._leads:
                 self.name = ""
             report_once(
                 f"rank channel {way.name}",

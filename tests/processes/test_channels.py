@@ -9,9 +9,12 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Event
+from threading import enumerate as enumerate_threads
 
 import pytest
 import warm
@@ -19,7 +22,7 @@ from ports import reserved_port
 from waits import until
 
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._live import channels, outbox
+from otel_goodput._live import channels, outbox, stores
 from otel_goodput._live.channels import LARGEST, RankChannel
 from otel_goodput._live.outbox import KEPT, KEPT_NS, MOST
 
@@ -224,6 +227,103 @@ def test_what_is_old_is_dropped_and_a_quiet_rank_keeps_a_small_file(
         assert run.file("updates", 1).stat().st_size < 300_000
     rest = [int(message.split()[0]) for message in RankChannel(run, "run", 0, 2).receive()[1]]
     assert rest == [*range(899, 1000)]
+
+
+class Shared:
+    """A store in this process, which may fail."""
+
+    name = "jax"
+
+    def __init__(self) -> None:
+        self.contents: dict[str, bytes] = {}
+        self.calls = 0
+        self.error: Exception | None = None
+
+    def _call(self) -> None:
+        self.calls += 1
+        if self.error is not None:
+            raise self.error
+
+    def get(self, key: str) -> bytes:
+        self._call()
+        return self.contents.get(key, b"")
+
+    def set(self, key: str, data: bytes) -> None:
+        self._call()
+        self.contents[key] = data
+
+    def several(self, folder: str, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        self._call()
+        keys = {f"{folder}/{name}": name for name in names}
+        yield from ((name, self.contents[key]) for key, name in keys.items() if key in self.contents)
+
+
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch) -> Shared:
+    store = Shared()
+    monkeypatch.setattr(channels, "current_store", lambda before: store)
+    return store
+
+
+def test_the_folder_is_used_by_those_who_share_it_with_the_leader(tmp_path: Path, shared: Shared) -> None:
+    run, elsewhere = run_folder(tmp_path), run_folder(tmp_path / "another machine")
+    RankChannel(elsewhere, "run", 0, 4).publish(b"of an earlier leader")
+    shared.contents.clear()
+    leader = RankChannel(run, "run", 0, 4)
+    assert leader.receive() == {} and leader.name == ""
+    near, far, nowhere = (
+        RankChannel(run, "run", 1, 4),
+        RankChannel(elsewhere, "run", 2, 4),
+        RankChannel(None, "run", 3, 4),
+    )
+    for number in range(50):
+        for channel in (near, far, nowhere):
+            channel.publish(b"%d" % number + bytes(500))
+        received = leader.receive()
+        assert received == {rank: [b"%d" % number + bytes(500)] for rank in (1, 2, 3)}
+    assert (near.name, far.name, nowhere.name, leader.name) == ("folder", "jax", "jax", "jax")
+    # What the leader has is not sent again and again.
+    assert all(len(data) < 16_000 for data in shared.contents.values())
+    # Another rank may read, too, once the leader gives no sign; that does not take anything from the leader.
+    far.publish(b"late")
+    assert near.receive()[2][-1] == b"late" and leader.receive() == {2: [b"late"]}
+
+
+def test_a_store_that_fails_is_reported_once_and_the_folder_takes_its_place(
+    tmp_path: Path, shared: Shared, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(channels.time, "monotonic", lambda: now)
+    run = run_folder(tmp_path)
+    leader, rank = RankChannel(run, "run", 0, 2), RankChannel(None, "run", 1, 2)
+    leader.receive()
+    rank.publish(b"1")
+    shared.error = OSError("gone")
+    rank.publish(b"2")
+    calls = shared.calls
+    rank.publish(b"3")
+    assert shared.calls == calls and rank.name == ""
+    shared.error = None
+    now += channels.RETRY_S
+    rank.publish(b"4")
+    assert leader.receive() == {1: [b"1", b"2", b"3", b"4"]}
+    assert rank.name == "jax"
+    assert len([text for text in caplog.messages if "store of jax.distributed: OSError: gone" in text]) == 1
+
+
+def test_what_hangs_is_given_up(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "PATIENCE_S", 0.02)
+    monkeypatch.setattr(channels, "RETRY_S", 0.0)
+    leader, rank = RankChannel(None, "run", 0, 2), RankChannel(None, "run", 1, 2)
+    hanging, calls = Event(), []
+    monkeypatch.setattr(Shared, "_call", lambda self: (calls.append(1), hanging.wait()))
+    for number in range(5):
+        rank.publish(b"%d" % number)
+    assert len(calls) == 1  # there is never more than one waiting
+    hanging.set()
+    until(lambda: not any(thread.name == "otel-goodput-store" for thread in enumerate_threads()))
+    rank.publish(b"5")
+    assert leader.receive() == {1: [b"%d" % number for number in range(6)]}
 
 
 def test_a_torn_message_is_waited_for_and_a_process_that_follows_ends_it(tmp_path: Path) -> None:
