@@ -11,9 +11,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
-from everyday import recipes, signatures
+from everyday import recipes, signatures, torch_store
 from everyday.catalogue import PROGRAMS
 from everyday.trial import TOLERANCE, Program, Result, perform
 
@@ -42,7 +43,8 @@ between the witness's reading and this package's).
 
 Programs whose names end with `.py` are those of docs/recipes.md. They have no witness: they must run as printed there
 and leave one run. Names that begin with `everyday.stand_ins` are modules that the tests use instead of other packages:
-their classes and functions must take the same arguments as the real ones.
+their classes and functions must take the same arguments as the real ones. `everyday.torch_store` checks what ranks
+exchange through the store of torch.distributed; the tests check it with that of jax.distributed.
 
 {machine}
 
@@ -124,10 +126,12 @@ def main() -> int:
                 print(line, flush=True)
                 lines.append(line)
                 good = good and right
-    for stand_in in () if options.names else signatures.STAND_INS:
-        compared = signatures.compare(stand_in)
-        print(stand_in, compared, flush=True)
-        lines.append(f"| {stand_in} | | | | | {compared} |")
+    checks = {name: partial(signatures.compare, name) for name in signatures.STAND_INS}
+    checks[torch_store.NAME] = torch_store.check
+    for name, check in () if options.names else checks.items():
+        compared = check()
+        print(name, compared, flush=True)
+        lines.append(f"| {name} | | | | | {compared} |")
         good = good and compared.startswith(("as ", "not compared"))
     if options.write and not options.names:
         RESULTS.write_text(HEAD.format(tolerance=TOLERANCE, machine=machine()) + "\n".join(lines) + "\n")
