@@ -147,7 +147,8 @@ def _reports(path: Path, python: str, environment: dict[str, str]) -> list[dict[
     abouts = [json.loads(each.read_text()) for each in path.glob("*/run.json")]
     reports = []
     for about in sorted(abouts, key=lambda about: float(about["created_at"])):
-        command = [python, "-m", "otel_goodput", "report", str(path), "--run", about["run_id"], "--json"]
+        whose = ("--process", "0")  # the witness measures one process
+        command = [python, "-m", "otel_goodput", "report", str(path), "--run", about["run_id"], "--json", *whose]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE_S, check=True)
         reports.append(json.loads(done.stdout))
     return reports
