@@ -95,7 +95,8 @@ function rankButton(model, rank, choose) {
 }
 
 function waitMoment(model, seconds) {
-  return timeText(model, seconds * 1e9 - Number(BigInt(model.origin_ns)), 1e9);
+  // Another rank may have begun before the one from whose begin times are counted.
+  return timeText(model, Math.max(0, seconds * 1e9 - Number(BigInt(model.origin_ns))), 1e9);
 }
 
 // --- now ----------------------------------------------------------------------------------------------------------
