@@ -7,6 +7,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tools.perfetto_rules import chrome
 
 from otel_goodput._journal.rundir import RunDirectory
 
-from .browser import Look, looking
+from .browser import Look, evaluated, looking
 from .conftest import EVIL, NS, page_of
 from .ranks import Slow, ranks_run
 from .served import serving
@@ -242,3 +243,39 @@ def test_the_map_of_a_running_job_goes_on(tmp_path: Path, chromium: Any) -> None
         look.until("goodput.model.report.state === 'died'")
         look.until("document.getElementById('standing').textContent.includes('died')")
         assert look.text("#goodput .goodput-word") == "goodput of the job"
+
+
+SHOWS = Path(__file__).with_name("ranks.js")
+
+
+def lightness(color: list[int]) -> float:
+    """CIE L*, 0 to 100."""
+    linear = [
+        one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in (part / 255 for part in color)
+    ]
+    return float(116 * sum(a * b for a, b in zip((0.2126, 0.7152, 0.0722), linear, strict=True)) ** (1 / 3) - 16)
+
+
+@pytest.mark.parametrize("median", [0.3, 0.75, 0.92, 0.99])
+def test_the_scale_goes_one_way_and_is_steep_below_the_median(chromium: Any, median: float) -> None:
+    good = [lightness(color) for color in evaluated(chromium, SHOWS, "shows.colors(given, true)", median)]
+    assert all(later > earlier - 0.2 for earlier, later in pairwise(good))  # colors are rounded
+    middle = round(100 * median)
+    assert good[middle] - good[middle - 12] > 25  # of 75 from end to end; a scale from 0 to 100 has 9
+    loss = [lightness(color) for color in evaluated(chromium, SHOWS, "shows.colors(given, false)", 1 - median)]
+    assert all(later < earlier + 0.2 for earlier, later in pairwise(loss))
+    assert loss[100 - middle] - loss[100 - middle + 12] > 25
+
+
+def test_cells_are_means_over_time_and_the_worst_of_rows_that_share_one(chromium: Any) -> None:
+    usual = [235] * 8
+    dips = [*usual[:4], 204, 204, *usual[:2]]
+    shown = evaluated(chromium, SHOWS, "shows.map(given, 4)", [usual, usual, usual, dips])
+    assert shown["median"] == pytest.approx(0.92, abs=0.003)
+    assert shown["cells"][12:] == pytest.approx([0.92, 0.92, 0.8, 0.92], abs=0.003)
+    assert shown["worst"] == pytest.approx([0.92] * 4 + [0.92, 0.92, 0.8, 0.92], abs=0.003)
+    [aside] = shown["aside"]
+    assert (aside["row"], aside["first"], aside["last"]) == (3, 2, 2)
+    few, full, many = evaluated(chromium, SHOWS, "shows.rowsOf(given)", [8, 512, 5000])
+    assert (few["together"], few["rowHeight"], full["together"], full["rowHeight"]) == (1, 22, 1, 1)
+    assert many["rowHeight"] * 5000 / many["together"] <= 512

@@ -120,7 +120,7 @@ function heatRowsOf(model, order, waits) {
 }
 
 /** Cells of rows that several processes share: of each the worst. */
-function joinedCells({ columns, cells }, rows, good) {
+export function joinedCells({ columns, cells }, rows, good) {
   if (rows.length * columns === cells.length) return { columns, cells };
   const worst = new Uint8Array(rows.length * columns).fill(UNKNOWN);
   let process = 0;
