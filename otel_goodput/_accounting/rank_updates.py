@@ -48,7 +48,8 @@ class RankUpdate(NamedTuple):
     """What a rank did since its update before.
 
     Attributes:
-        joined, left: begin and end of its latest job, ns; ``NOT_KNOWN``: none has begun; it goes on.
+        joined, left: begin and end of its latest job, ns; ``NOT_KNOWN``: none has begun; it goes on. Of a whole run,
+            `joined` is the begin of the first job.
         known, at: what it did before this moment is final, but for what its open step still becomes; its last sign of
             life, ns (``known`` or later).
         steps: new ones, in order. The last one may be open; it comes again, first, in the next update, unless it turned
@@ -159,6 +160,7 @@ class RankNotes:
     def _begin(self) -> None:
         self.since = NOT_KNOWN
         self._removed = 0  # rows
+        self._left = 0  # rows that were not final the last time
         self._inside = NOT_KNOWN  # pieces inside an open step have been taken up to this moment, ns
         self._open: tuple[int, int] | None = None  # key and start of that step
 
@@ -184,9 +186,10 @@ class RankNotes:
     def settle(self, cursor: AccountState, position: int) -> None:
         """Take for final what can be of the rows before `position`; the cursor will not go back to before that."""
         count = position - self._removed
-        if count > 2 * (len(self.rows) - count):  # each time, all rows are looked at
+        if count > 2 * (len(self.rows) - count) + self._left:  # each time, all rows are looked at
             limit = self.rows[count][1] if count < len(self.rows) else cursor.now
-            self._decide(cursor, self.rows, limit, broken=True)
+            self._decide(cursor, self.rows, limit, broken=not self._whole)
+            self._left = len(self.rows)
         self._coarsen()
 
     def _coarsen(self) -> None:
@@ -208,7 +211,9 @@ class RankNotes:
         """
         if last or not ahead.alive:
             ahead.close()
-        joined, left, shift = ahead.steps.job_begin, NOT_KNOWN, 0 if self._whole else ahead.shift
+        joined, left, shift = ahead.steps.job_begin, NOT_KNOWN, ahead.shift
+        if self._whole:
+            joined, shift = ahead.begin, 0
         if joined is None:
             return RankUpdate(NOT_KNOWN, at, at, NOT_KNOWN, (), (), opened)
         if not ahead.alive and (last or not ahead.steps.running):

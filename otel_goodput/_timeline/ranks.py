@@ -5,17 +5,17 @@ Each journal is read as a whole, one after the other; what is held are the steps
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event
 from otel_goodput._accounting.job import ABSENT, JobAccount, holds_for_job
-from otel_goodput._accounting.overview import IN_FLIGHT, NO_STEP_DONE, SKIPPED
-from otel_goodput._accounting.rank_updates import Opened
-from otel_goodput._accounting.ranks import DIED, STEP_TIME, Piece, RankStep
-from otel_goodput._accounting.rules import CUSTOM, DATA_LOADING_TIME, FIXED, OTHER, RECOVERY
-from otel_goodput._accounting.tracing import Tracer
+from otel_goodput._accounting.rank_updates import Opened, RankNotes
+from otel_goodput._accounting.ranks import STEP_TIME, Piece, RankStep
+from otel_goodput._accounting.rules import DATA_LOADING, JOB, STEP
 from otel_goodput._journal.facts import facts_of
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._timeline.damage import Damages
@@ -23,8 +23,10 @@ from otel_goodput._timeline.reader import all_events
 from otel_goodput._timeline.run_state import ENDED, FAILED, RUNNING, state_of
 
 SPREAD: Final = 5_000_000  # ns; clocks of hosts that are synchronized are no further apart
-# Iterations that are no steps: what their time is.
-_NO_STEPS = {SKIPPED: DATA_LOADING_TIME, NO_STEP_DONE: OTHER}
+TOGETHER: Final = 4096  # events
+# Kinds and phases of events that say nothing of the job, and of those from which on times are shifted.
+_OF_LOOPS: Final = {(kind, phase) for kind in (ev.START, ev.END) for phase in (STEP, DATA_LOADING)}
+_SHIFTING: Final = {(ev.ATTEMPT, 0), (ev.START, JOB)}
 
 
 class RankDigest(NamedTuple):
@@ -57,57 +59,31 @@ class RankDigest(NamedTuple):
         return None if step is None else Opened(STEP_TIME, "", number, step.begin)
 
 
-def digest_of(tracer: Tracer) -> RankDigest:
-    """Return the digest of a finished trace. Its latest step, if it is in flight, is open.
-
-    Raises:
-        ValueError: no job has begun.
-    """
-    if tracer.begin is None:
-        raise ValueError("no job has begun")
-    traces = list(tracer.step_traces)
-    pieces, own = list[Piece](), dict[int, tuple[int, int]]()
-    for begin, end, ordinal, category in _owned(tracer):
-        if ordinal is not None and traces[ordinal].fate in _NO_STEPS:
-            category, ordinal = _NO_STEPS[traces[ordinal].fate], None
-        if ordinal is not None:
-            own[ordinal] = own.get(ordinal, (begin, 0))[0], end
-        elif category >= FIXED:
-            pieces.append(Piece(begin, end, CUSTOM, tracer.names[category - FIXED]))
-        elif category != OTHER:
-            pieces.append(Piece(begin, end, category))
-    deaths = {piece.begin for piece in pieces if piece.category == RECOVERY}
-    steps: list[RankStep] = []
-    latest = max(own, default=-1)
-    for ordinal, (begin, end) in sorted(own.items()):
-        trace = traces[ordinal]
-        flags = ev.FAILED if trace.failed else 0
-        if trace.fate == IN_FLIGHT and ordinal == latest:
-            end = NOT_KNOWN
-        elif flags and end in deaths:
-            flags |= DIED
-        steps.append(RankStep(trace.number, begin, end, flags))
-    return RankDigest(tracer.begin, tracer.now, tracer.ended, steps, pieces, (), tracer.ended and not tracer.clean)
-
-
-def _owned(tracer: Tracer) -> Iterator[tuple[int, int, int | None, int]]:
-    """Yield begin, end, ordinal of the step, None if it is no step's, and category number of each interval."""
-    for begin, end, owner in zip(tracer.begins, tracer.ends, tracer.owners, strict=True):
-        ordinal = tracer.ordinal_of(owner)
-        yield begin, end, ordinal, owner if ordinal is None else 0
+def digest_of(events: Iterable[Event]) -> RankDigest | None:
+    """Return the digest of a rank that recorded `events`, in the order in which a reader gives them; None of no job."""
+    cursor, notes, noted = Cursor(), RankNotes(whole=True), list[Event]()
+    cursor.noted = notes.rows
+    events = iter(events)
+    while some := list(islice(events, TOGETHER)):
+        kinds = {event[1:3] for event in some}
+        parts = [[event] for event in some] if kinds & _SHIFTING else [some]  # those of a job have another shift
+        for part in parts:
+            cursor.apply_all(part)
+            if kinds - _OF_LOOPS:
+                marked = (one for one in map(holds_for_job, part) if one is not None)
+                noted += [one._replace(time=one.time + cursor.shift) for one in marked]
+        notes.settle(cursor, notes.position)
+    if cursor.begin is None:
+        return None
+    cursor.drain()
+    update = notes.take(cursor, cursor.now, cursor.now, None, last=True)
+    failed = cursor.ended and not cursor.clean
+    return RankDigest(cursor.begin, cursor.now, cursor.ended, list(update.steps), list(update.pieces), noted, failed)
 
 
 def read_digest(folder: RunDirectory, rank: int, damages: Damages | None = None) -> RankDigest | None:
     """Return the digest of one rank; None if it left nothing about a job. For `damages` see ``all_events``."""
-    tracer, noted = Tracer(), list[Event]()
-    for event in all_events(folder, rank, damages):
-        tracer.apply(event)
-        if (one := holds_for_job(event)) is not None:
-            noted.append(one._replace(time=one.time + tracer.shift))
-    tracer.drain()
-    tracer.close()
-    tracer.finish()
-    return None if tracer.begin is None else digest_of(tracer)._replace(noted=noted)
+    return digest_of(all_events(folder, rank, damages))
 
 
 def read_digests(folder: RunDirectory, damages: Damages | None = None) -> dict[int, RankDigest]:

@@ -2,10 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from otel_goodput._accounting import Event
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.events import NOT_KNOWN
+from otel_goodput._accounting.overview import IN_FLIGHT, NO_STEP_DONE, SKIPPED
+from otel_goodput._accounting.rank_updates import connected
+from otel_goodput._accounting.ranks import DIED, Piece, RankStep
+from otel_goodput._accounting.rules import CUSTOM, DATA_LOADING_TIME, FIXED, OTHER, RECOVERY
 from otel_goodput._accounting.tracing import EXCLUDED, Interval, Tracer
+
+# Iterations that are no steps: what their time is.
+_NO_STEPS = {SKIPPED: DATA_LOADING_TIME, NO_STEP_DONE: OTHER}
+
+
+def partition_of(tracer: Tracer) -> tuple[list[RankStep], list[Piece]]:
+    """Steps and pieces of a rank from each of its intervals, in order. Its latest step, if it is in flight, is open."""
+    traces = list(tracer.step_traces)
+    pieces, own = list[Piece](), dict[int, tuple[int, int]]()
+    for begin, end, ordinal, category in _owned(tracer):
+        if ordinal is not None and traces[ordinal].fate in _NO_STEPS:
+            category, ordinal = _NO_STEPS[traces[ordinal].fate], None
+        if ordinal is not None:
+            own[ordinal] = own.get(ordinal, (begin, 0))[0], end
+        elif category >= FIXED:
+            pieces.append(Piece(begin, end, CUSTOM, tracer.names[category - FIXED]))
+        elif category != OTHER:
+            pieces.append(Piece(begin, end, category))
+    deaths = {piece.begin for piece in pieces if piece.category == RECOVERY}
+    steps: list[RankStep] = []
+    latest = max(own, default=-1)
+    for ordinal, (begin, end) in sorted(own.items()):
+        trace = traces[ordinal]
+        flags = ev.FAILED if trace.failed else 0
+        if trace.fate == IN_FLIGHT and ordinal == latest:
+            end = NOT_KNOWN
+        elif flags and end in deaths:
+            flags |= DIED
+        steps.append(RankStep(trace.number, begin, end, flags))
+    return sorted(steps, key=lambda step: step.begin), connected(pieces)
+
+
+def _owned(tracer: Tracer) -> Iterator[tuple[int, int, int | None, int]]:
+    """Yield begin, end, ordinal of the step, None if it is no step's, and category number of each interval."""
+    for begin, end, owner in zip(tracer.begins, tracer.ends, tracer.owners, strict=True):
+        ordinal = tracer.ordinal_of(owner)
+        yield begin, end, ordinal, owner if ordinal is None else 0
 
 
 def traced(events: Iterable[Event], *, at: int, exclusions: Sequence[tuple[int, int]] = ()) -> Tracer:

@@ -16,7 +16,7 @@ from otel_goodput._accounting import Ledger
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event, Item, Turns, events_of, following
 from otel_goodput._accounting.rank_groups import MOST, grouped
-from otel_goodput._accounting.rank_updates import Opened, RankUpdate, connected
+from otel_goodput._accounting.rank_updates import Opened, RankUpdate
 from otel_goodput._accounting.ranks import DIED, STEP_TIME, Piece, RankStep
 from otel_goodput._accounting.rules import (
     CUSTOM,
@@ -35,6 +35,7 @@ from otel_goodput._timeline.ranks import digest_of
 from otel_goodput._timeline.reader import ordered
 from otel_goodput.reports.timeline import Timeline
 
+from .intervals import partition_of, traced
 from .strategies import Rows, runs
 from .test_properties import MANY, USUAL
 from .test_turns import items, kept, steps_on_device
@@ -54,22 +55,8 @@ def in_order(events: Iterable[Event]) -> Iterable[Event]:
     yield from ordered(attempt)
 
 
-def traced(events: Iterable[Event], at: int) -> Tracer:
-    tracer = Tracer()
-    for event in events:
-        tracer.apply(event)
-    tracer.reach(at)
-    tracer.close()
-    tracer.finish()
-    return tracer
-
-
 def expected(tracer: Tracer) -> tuple[list[RankStep], list[Piece]]:
-    """Steps and pieces by a cursor that writes down each interval."""
-    if tracer.begin is None:
-        return [], []
-    digest = digest_of(tracer)
-    return sorted(digest.steps, key=lambda step: step.begin), connected(digest.pieces)
+    return ([], []) if tracer.begin is None else partition_of(tracer)
 
 
 def updates(sequence: Sequence[Item], fate: random.Random, often: float, *, whole: bool = True) -> list[RankUpdate]:
@@ -111,7 +98,10 @@ def test_the_updates_of_a_rank_are_its_partition(rows: Rows, seed: int, often: f
         return
     sequence = list(timeline.events(timeline.latest))
     update = together(updates([*sequence, Event(timeline.latest, ev.HEARTBEAT)], random.Random(seed), often))
-    assert (list(update.steps), list(update.pieces)) == expected(traced(sequence, timeline.latest))
+    tracer = traced(sequence, at=timeline.latest)
+    assert (list(update.steps), list(update.pieces)) == expected(tracer)
+    digest = digest_of([*sequence, Event(timeline.latest, ev.HEARTBEAT)])
+    assert (([], []) if digest is None else (digest.steps, digest.pieces)) == expected(tracer)
 
 
 @pytest.mark.parametrize("often", [0, 0.2])
@@ -124,7 +114,7 @@ def test_so_are_those_of_turns_that_are_taken_together(loop: object, often: floa
             sequence: list[Item] = [*(items(fate, 6, calm) if loop is items else steps_on_device(fate, 10, calm))]
             latest = max(one.time for one in sequence)
             sequence.append(Event(latest, ev.HEARTBEAT))
-            tracer, ledger = traced(in_order(events_of(sequence)), latest), Ledger()
+            tracer, ledger = traced(in_order(events_of(sequence)), at=latest), Ledger()
             ledger.feed(sequence)
             if not differ(tracer, ledger):
                 update = together(updates(sequence, fate, often))
@@ -345,7 +335,7 @@ def times(update: RankUpdate) -> dict[object, int]:
 def test_more_steps_than_fit_come_in_groups_that_add_up(alone: bool) -> None:
     loop = fast_loop(20_000, 20_000)
     every = [*events_of(loop)]
-    steps, pieces = expected(traced(every, every[-1].time))
+    steps, pieces = expected(traced(every, at=every[-1].time))
     taken = updates(every if alone else loop, random.Random(1), 0.001 if alone else 0.1, whole=False)
     assert max(len(update.steps) for update in taken) <= MOST and max(update.size for update in taken) > 16
     whole = together(taken)
@@ -360,7 +350,7 @@ def test_more_steps_than_fit_come_in_groups_that_add_up(alone: bool) -> None:
 
 def test_finer_groups_are_put_together_to_coarser_ones() -> None:
     loop = fast_loop(3_000, 20_000)
-    steps, pieces = expected(traced([*events_of(loop)], loop[-1].time))
+    steps, pieces = expected(traced(events_of(loop), at=loop[-1].time))
     pieces = sorted([*pieces, *(Piece(one.begin + 1, one.end, CUSTOM, "eval") for one in steps if one.number % 7 == 0)])
     steps[1000] = steps[1000]._replace(flags=ev.FAILED)
     fine = grouped(steps, pieces, 4)
