@@ -21,7 +21,7 @@ MOST: Final = 256  # steps that wait for an update; if there are more, each grou
 def grouped(
     steps: Sequence[RankStep], pieces: Sequence[Piece], size: int
 ) -> tuple[list[RankStep], list[Piece], list[RankStep], list[Piece]]:
-    """Put completed steps and the pieces before and in them together; also groups of fewer than `size`.
+    """Put completed steps, and the pieces before and in them, together; some may be smaller groups already.
 
     Returns steps and pieces, and those of the last group, unless it is complete: they are as they were.
     """

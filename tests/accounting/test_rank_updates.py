@@ -41,7 +41,7 @@ from .test_properties import MANY, USUAL
 from .test_turns import items, kept, steps_on_device
 
 SECOND = 10**9
-SEEDS = 6
+SEEDS = USUAL // 10
 
 
 def in_order(events: Iterable[Event]) -> Iterable[Event]:
@@ -333,11 +333,11 @@ def times(update: RankUpdate) -> dict[object, int]:
 
 @pytest.mark.parametrize("alone", [False, True], ids=["turns", "events"])
 def test_more_steps_than_fit_come_in_groups_that_add_up(alone: bool) -> None:
-    loop = fast_loop(20_000, 20_000)
+    loop = fast_loop(6_000, 20_000)
     every = [*events_of(loop)]
     steps, pieces = expected(traced(every, at=every[-1].time))
     taken = updates(every if alone else loop, random.Random(1), 0.001 if alone else 0.1, whole=False)
-    assert max(len(update.steps) for update in taken) <= MOST and max(update.size for update in taken) > 16
+    assert max(len(update.steps) for update in taken) <= MOST and max(update.size for update in taken) >= 4
     whole = together(taken)
     assert whole.steps[-1].number == steps[-1].number
     assert times(whole) == times(whole._replace(steps=steps, pieces=pieces))
@@ -364,7 +364,21 @@ def test_finer_groups_are_put_together_to_coarser_ones() -> None:
 def test_a_loop_of_many_steps_without_an_update_takes_little_room() -> None:
     ledger = Ledger()
     ledger.begin_updates()
-    for item in fast_loop(60_000, 2_000):
+    for item in fast_loop(20_000, 2_000):
         ledger.feed([item])
     update = ledger.take_update(10 * SECOND)
     assert update is not None and len(update.steps) <= MOST and update.size >= 64
+    assert len(update.pieces) <= MOST + 2
+
+
+def test_the_last_steps_of_a_fast_loop_are_known_soon_after_it_stands_still() -> None:
+    loop = fast_loop(3_001, 20_000)[:-1]
+    ledger = Ledger()
+    ledger.begin_updates()
+    ledger.feed(loop)
+    end = loop[-1].time
+    first, second, third = (ledger.take_update(end + after * SECOND) for after in (0, 5, 10))
+    assert first is not None and second is not None and third is not None
+    assert first.size == 16 and first.steps[-1].number == 2_992 and first.known < end
+    assert second.steps[-1].number == 3_000 and second.steps[-1].end == end and second.known == end + 5 * SECOND
+    assert third[4:6] == ([], [Piece(end + 5 * SECOND, end + 10 * SECOND, DATA_LOADING_TIME)])
