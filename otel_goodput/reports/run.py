@@ -109,7 +109,11 @@ class RecordedRun:
                 `exact`.
             ValueError: a window or an exclusion ends before it starts.
         """
-        question = _Question(at, tuple(windows), tuple(exclusions), ideal_step_time, others)
+        with files.held(self.folder.journal):
+            question = _Question(at, tuple(windows), tuple(exclusions), ideal_step_time, others)
+            return self._report(question, process, exact=exact)
+
+    def _report(self, question: _Question, process: int | None, *, exact: bool) -> Report:
         first, report, sidecars = self._first_of(self._candidates() if process is None else [process], question)
         ranks = self._ranks(sidecars.count)
         if ranks < 2:
