@@ -163,7 +163,8 @@ class Job:
         steps = goodput.steps(self.batches(start), start=start)
         step = -1
         self.diary.before("+data_loading::-1")
-        while True:
+        back = None
+        while back is None:  # closed inside of the loop: where it cannot go on any more, whoever looks ends the step
             try:
                 step, _ = next(steps)
             except StopIteration:
@@ -173,15 +174,14 @@ class Job:
             self.begin_work()
             self.maybe_evaluate(0.1)
             self.maybe_save(step)
-            if (back := self.maybe_back(step)) is not None:
+            if (back := self.maybe_back(step)) is None:
+                self.diary.before(f"-step::{step}", "+data_loading::-1")
+            else:
                 self.work(4.0, 5.0)  # whatever it did so far, now it has done a step's work (R4)
-            # On the way to the `return` alone it has left the loop already, and whoever looks then ends the step.
-            if back is not None:
                 self.diary.before(f"-step::{step}?")
                 steps.close()
                 self.diary.after()
-                return back
-            self.diary.before(f"-step::{step}", "+data_loading::-1")
+        return back
 
     def batches(self, step: int) -> Iterator[int]:
         while self.enough():
