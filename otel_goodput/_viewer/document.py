@@ -27,7 +27,7 @@ from otel_goodput._journal.usage import Usage
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
 from otel_goodput._text.redact import secrets, without, without_secrets
-from otel_goodput.reports import text
+from otel_goodput.reports import ranks_text, text
 from otel_goodput.reports.detail import IN_TRACE, Detail, Phase, Step
 from otel_goodput.reports.excerpt import News
 from otel_goodput.reports.report import Report, correction_fields
@@ -199,6 +199,7 @@ def figures(report: Report, without: Collection[str] = (), redacted: Redaction |
         "report": shown,
         "headline": text.headline(shown),
         "verdict": text.sentence(shown) if shown["elapsed_s"] else "No job has started yet.",
+        "of_ranks": [line.strip() for line in ranks_text.verdict(shown)] if shown["elapsed_s"] else [],
         "verdict_source": {"category": losses[0][0], "name": losses[0][1]} if known else None,
     }
 

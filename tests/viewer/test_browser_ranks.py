@@ -52,6 +52,10 @@ def job_page(job: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return page_of(job, tmp_path_factory.mktemp("page") / "ranks.html")
 
 
+def whole_text(run: RunDirectory) -> str:
+    return " ".join(succeeded(goodput("report", run.path)).split())
+
+
 @cache
 def report_at(path: Path, *options: str) -> dict[str, Any]:
     report: dict[str, Any] = json.loads(succeeded(goodput("report", path, "--json", *options)))
@@ -156,6 +160,14 @@ def test_the_map_tells_of_a_cell_and_leads_to_the_process(job_page: Path, look: 
 def test_what_was_lost_to_ranks_is_that_of_the_report(job: RunDirectory, job_page: Path, look: Look) -> None:
     look.open(job_page)
     longest = report_of(job)["ranks"]["waits"][0]
+    line = look.text("#of-ranks")
+    who, host, since = line.partition(EVIL)
+    assert (
+        who.endswith("% of the time the job waited for rank 5, data_loading on host ")
+        and host
+        and since.startswith(" n1, since ")
+    )
+    assert who.strip() in whole_text(job)
     [row] = look.data("#waits-table tr[data-rank]")
     assert (row["rank"], row["category"]) == ("5", "data_loading") == (str(longest["rank"]), longest["category"])
     assert f"{longest['seconds']:.3g} s" in look.text("#waits-table tr[data-rank]")

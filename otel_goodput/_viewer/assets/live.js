@@ -4,7 +4,7 @@ import { complaint, listen, liveState } from "./connection.js";
 import { LiveSpans } from "./tail.js";
 
 // What an event brings, and what the page shows of it at once.
-const LIVE_MEMBERS = ["report", "headline", "verdict", "verdict_source", "live"];
+const LIVE_MEMBERS = ["report", "headline", "verdict", "verdict_source", "of_ranks", "live"];
 
 /** New single spans; started before what draws them. */
 export function startLiveSpans(model, state) {

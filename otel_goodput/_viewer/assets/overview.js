@@ -48,6 +48,7 @@ function drawAnswer(model) {
   document.title = `${percentOf(report)} goodput · ${named}`;
   text("headline", model.headline);
   text("verdict", model.verdict);
+  fillCard("of-ranks", ...model.of_ranks.map((line) => make("p", { text: line })));
   document.getElementById("show-me").hidden = sourceIndex(model) < 0;
   const known = report.goodput !== null && report.goodput !== undefined;
   document.getElementById("goodput").replaceChildren(

@@ -55,7 +55,7 @@ function processFigures(process, title) {
     process: index,
   };
   const headline = `${title[0].toUpperCase()}${title.slice(1)}, ${state}: ${share} of ${duration(elapsed * 1e9)}`;
-  return { report, headline, verdict: account.verdict, verdict_source: null };
+  return { report, headline, verdict: account.verdict, verdict_source: null, of_ranks: [] };
 }
 
 /** Time by category in the bins of another process, ns: as exact as its shares. */
