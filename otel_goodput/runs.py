@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, TypeAlias
 
 from otel_goodput._accounting.totals import Totals
+from otel_goodput._settings.options import parse_windows
 from otel_goodput._text.durations import NS, Moment, parse_moment, parse_requested_moment
 from otel_goodput._text.redact import without_credentials
 from otel_goodput.errors import GoodputError, JournalError
@@ -60,6 +61,7 @@ class Run:
         exclude: Intervals = (),
         ideal_step_time: float | None = None,
         process: int | None = None,
+        rolling: str | Sequence[str] = (),
     ) -> Report:
         """Return the account of the run: that of the job of all its ranks, or of one process.
 
@@ -72,10 +74,12 @@ class Run:
             exclude: intervals that are left out of the account.
             ideal_step_time: seconds; by default it is estimated.
             process: index of the process whose account it is; by default that of the job.
+            rolling: lengths of the rolling windows, such as ``"15m"``, in the report's ``rolling``; by default those
+                that the run was configured with.
 
         Raises:
             JournalError: the process left no journal, or none that can be read; the run was closed.
-            ValueError: a time is not valid or has no time zone, or an interval ends before it begins.
+            ValueError: a time or a length is not valid, a time has no time zone, or an interval ends before it begins.
         """
         report = self._opened().report(
             at=None if at is None else _moment(at),
@@ -83,6 +87,7 @@ class Run:
             exclusions=_intervals(exclude, "exclude"),
             ideal_step_time=None if ideal_step_time is None else _step_time(ideal_step_time),
             process=process,
+            rolling=parse_windows(rolling if isinstance(rolling, str) else ",".join(map(str, rolling))),
         )
         return replace(report, page=self._page) if at is None and not process else report
 

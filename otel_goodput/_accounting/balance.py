@@ -49,6 +49,7 @@ def totals_of(
     if recent:
         middle, high = (stats.quantile(recent, part) for part in (0.5, 0.9))
         step_time = StepTime(len(recent), sum(recent) / len(recent), recent[0], middle, high, recent[-1])
+    ending, rolling = _rolling_windows(cursor, startups, moment)
     # An outage, the preparation and an open step that hangs say nothing about the pace.
     starts = sorted(steps.recent)
     cadence = stats.median(list(map(sub, starts[1:], starts))) if len(starts) > 1 else None
@@ -97,7 +98,8 @@ def totals_of(
             for (start, end), window in zip(windows, steps.windows[1:], strict=True)
         ],
         slices=dict(zip((SLICE_STEPPING, SLICE_AVAILABLE), cursor.overlay.shares or (), strict=False)),
-        rolling=[(span, _rolling(cursor, which, startups, moment)) for which, span in enumerate(cursor.spans)],
+        rolling=rolling,
+        recent=ending,
         stages=dict(stages),
         long_phases=dict(long_phases),
     )
@@ -147,6 +149,25 @@ def _window(cursor: Cursor, window: Window, startups: Startups) -> Partition:
         transfer(times, segment, leading(segment.pieces, excess, window.bit))
     top = cursor.steps.progress.number_at(max(window.kept)) if window.kept else None
     return partition(times, cursor.names, top, window.weighted)
+
+
+def _rolling_windows(
+    cursor: Cursor, startups: Startups, moment: int
+) -> tuple[list[tuple[int, int, Partition]], list[tuple[int, Partition]]]:
+    """Return ``Totals.recent`` and ``Totals.rolling`` at `moment` (ns)."""
+    spans, until = cursor.spans, cursor.now
+    known = {  # they only move forward
+        time: [_rolling(cursor, which, startups, time) for which in range(len(spans))]
+        for time in sorted({until, moment})
+    }
+    begin = until if cursor.begin is None else cursor.begin
+    excluded = cursor.steps.windows[0].elapsed
+    recent = [
+        (until - span, until, window)
+        for span, window in zip(spans, known[until], strict=True)
+        if window.elapsed + excluded >= min(span, until - begin) > 0
+    ]
+    return recent, list(zip(spans, known[moment], strict=True))
 
 
 def _rolling(cursor: Cursor, which: int, startups: Startups, now: int) -> Partition:

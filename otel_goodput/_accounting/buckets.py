@@ -204,6 +204,7 @@ class Buckets(State):
 BUCKETS: Final = 240
 NOWHERE: Final = -1  # place of what is in none of the buckets
 FEWEST: Final = 40  # buckets in the shortest window, for windows that came later than the buckets
+FINE: Final = BUCKETS * (BUCKETS // FEWEST)  # at most so many, likewise
 
 
 class Rolling(Buckets):
@@ -233,6 +234,8 @@ class Rolling(Buckets):
     def loaded(self) -> None:
         if not self.spans or len(self._weights) != len(self._lows):
             raise ValueError("there are rolling windows of no length, or without a sum for each bucket")
+        if min(self.spans) // self.width > FINE:
+            raise ValueError("the buckets of rolling windows are narrower than they should be")
         super().loaded()
         self._gather()
 
@@ -248,7 +251,7 @@ class Rolling(Buckets):
         Returns False, and does nothing, if the buckets are too wide for that, or were made for much longer windows.
         """
         buckets = min(spans) // self.width
-        if not FEWEST <= buckets <= BUCKETS * (BUCKETS // FEWEST):
+        if not FEWEST <= buckets <= FINE:
             return False
         self.spans = tuple(spans)
         self._gather()
@@ -256,11 +259,14 @@ class Rolling(Buckets):
 
     def _gather(self) -> None:
         """Make the running sums anew."""
-        self._firsts = [self._offset for _ in self.spans]
+        opened = self._offset + len(self._buckets)
+        reached = [(opened * self.width - span) // self.width + 1 for span in self.spans]
+        self._firsts = [max(self._offset, first) for first in reached]
         self._sums = [{} for _ in self.spans]
-        for bucket in self._buckets:
-            for total in self._sums:
-                _add_all(total, bucket)
+        for at, bucket in enumerate(self._buckets, self._offset):
+            for first, total in zip(self._firsts, self._sums, strict=True):
+                if at >= first:
+                    _add_all(total, bucket)
 
     def last_boundary_before(self, time: int) -> int:
         """The latest bucket edge before `time`, ns; 0 unless by then everything held is older than every window."""

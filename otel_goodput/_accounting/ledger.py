@@ -554,15 +554,16 @@ class Ledger(State):
         return self.to_plain(blobs), blobs.written
 
     @classmethod
-    def load(cls, head: Any, blobs: bytes, spans: Sequence[int] = ()) -> Ledger:
-        """Rebuild a ledger from what :meth:`dump` returned; `spans` are its rolling windows from now on, ns.
+    def load(cls, head: Any, blobs: bytes, spans: Sequence[int] | None = ()) -> Ledger:
+        """Rebuild a ledger from what :meth:`dump` returned.
 
-        Raises ValueError if that is damaged, or contradicts itself.
+        `spans` are its rolling windows from now on, ns; None: those that it has. Raises ValueError if what was returned
+        is damaged, or contradicts itself.
         """
         taken = Blobs(blobs)
         ledger = cls.from_plain(head, taken)
         taken.over()
-        if tuple(spans) != ledger.settled.spans:
+        if spans is not None and tuple(spans) != ledger.settled.spans:
             ledger.settled.change_spans(spans)
             ledger._begin_log()
         return ledger

@@ -137,6 +137,9 @@ class Totals:
         skipped: batches that loops skipped after a restore: their bodies are no steps.
         doubtful: first steps after a restore that look like such batches; counted as steps, because the run had none
             before that tell how long a step takes.
+        rolling: by length, the account of the rolling window that ends `at`.
+        recent: (begin, end, account) of the windows of the same lengths that end with the run, which is before `at` if
+            its job is over. One that the ledger has not kept for its whole length is missing.
         behind: how far `at` is before the time asked for, because the ledger had not caught up.
         compilations_seen: start-up is measured from compilations, not only estimated from first steps.
         stages: of checkpoints, by name of the part; `rank_stages`: those of each process.
@@ -171,6 +174,7 @@ class Totals:
     skewed_clocks: bool
     windows: Sequence[tuple[int, int, Partition]] = ()
     rolling: Sequence[tuple[int, Partition]] = ()
+    recent: Sequence[tuple[int, int, Partition]] = ()
     slices: Mapping[str, float] = field(default_factory=dict)
     scheduling: float | None = None
     program: float | None = None
@@ -209,6 +213,11 @@ class Totals:
         if self.run.goodput is None:
             return f"{'nothing to account for' if self.run.known else NOT_KNOWN}, {elapsed}"
         return f"{100 * self.run.goodput:.2f} % of {elapsed}"
+
+    @property
+    def until(self) -> int:
+        """The end of the run so far, ns: now, or the end of its latest job; 0 if none has begun."""
+        return (self.started_at or 0) + self.run.elapsed + self.excluded + self.suspended
 
     @property
     def started(self) -> int:

@@ -101,6 +101,7 @@ def weighted_totals(parts: Sequence[tuple[int, Totals]]) -> Totals:
             )
             for index, span in enumerate(spans)
         ],
+        recent=_recent(parts),
         executed=sum(totals.executed for totals in all_),
         kept=sum(totals.kept for totals in all_),
         lost=sum(totals.lost for totals in all_),
@@ -111,6 +112,18 @@ def weighted_totals(parts: Sequence[tuple[int, Totals]]) -> Totals:
         in_step=any(totals.in_step for totals in all_),
         failed=any(totals.failed for totals in all_),
     )
+
+
+def _recent(parts: Sequence[tuple[int, Totals]]) -> list[tuple[int, int, Partition]]:
+    """Return the rolling windows that all parts know as a whole. Each part's ends when that does."""
+    known = [{end - begin: (end, window) for begin, end, window in totals.recent} for _, totals in parts]
+    recent = list[tuple[int, int, Partition]]()
+    for span in known[0]:
+        if all(span in each for each in known):
+            end, elapsed = max(each[span][0] for each in known), max(each[span][1].elapsed for each in known)
+            windows = [(weight, each[span][1]) for (weight, _), each in zip(parts, known, strict=True)]
+            recent.append((end - span, end, weighted_partition(windows, elapsed)))
+    return recent
 
 
 def followed(before: Totals | None, after: Totals) -> Totals:
@@ -140,4 +153,5 @@ def followed(before: Totals | None, after: Totals) -> Totals:
         kept=before.kept + after.kept,
         lost=before.lost + after.lost,
         first_step=before.first_step,
+        recent=[one for one in after.recent if one[0] >= (after.started_at or 0)],
     )

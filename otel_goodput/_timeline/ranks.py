@@ -100,6 +100,7 @@ def account_of_ranks(
     digests: Mapping[int, RankDigest] | None = None,
     count: int = 0,
     record: Callable[[Sequence[Event]], None] | None = None,
+    spans: Sequence[int] = (),
 ) -> JobAccount:
     """Return the account of all ranks of a run, as far as all of them have recorded.
 
@@ -110,6 +111,7 @@ def account_of_ranks(
         digests: those of the ranks, if they have been read.
         count: how many ranks the latest attempt has; 0 if that is not known. Nobody waits for others that are left.
         record: is given the events of the job as they are decided.
+        spans: lengths of rolling windows, ns.
     """
     digests = read_digests(folder, damages) if digests is None else digests
 
@@ -119,7 +121,7 @@ def account_of_ranks(
         if record is not None:
             record(decided)
 
-    account = JobAccount(spread=spread, record=taken)
+    account = JobAccount(spans, spread, record=taken)
     for rank, digest in digests.items():
         facts = facts_of(folder, folder.attempts(rank)[-1], rank)
         account.place(rank, "" if facts is None else facts.role)

@@ -61,24 +61,24 @@ _HOSTILE: Final = 8
 _REHEARSED: Final = 5_000  # steps back that are tried out with a snapshot
 
 
-def restore(run: RunDirectory, process: int = 0, spans: Sequence[int] = ()) -> Restored:
+def restore(run: RunDirectory, process: int = 0, spans: Sequence[int] = (), *, more: bool = False) -> Restored:
     """Read a process's journal of a run. It takes about as long after a million steps as after a thousand.
 
     It does not raise, whatever the files contain: what cannot be read is left out, reported and logged. `spans` are the
-    lengths of the rolling windows, ns.
+    lengths of the rolling windows, ns; with `more`, those that a snapshot has are kept as well.
     """
     with files.held(run.journal):
-        return _restored(run, process, spans)
+        return _restored(run, process, spans, more)
 
 
-def _restored(run: RunDirectory, process: int, spans: Sequence[int]) -> Restored:
+def _restored(run: RunDirectory, process: int, spans: Sequence[int], more: bool) -> Restored:
     left_out: dict[Path, Exception] = {}
     while True:
         # Even a segment with a correct checksum may have been forged.
         reader: Reader | None = None
         try:
             reader = Reader(run, process)
-            restored = _restore(reader, _from_snapshot(run, process, spans), spans, left_out)
+            restored = _restore(reader, _from_snapshot(run, process, spans, more), spans, left_out)
             _try_out(restored)
             break
         except Exception as error:
@@ -133,11 +133,12 @@ def _try_out(restored: Restored) -> None:
     restored.index.successor(restored.attempt + 1)
 
 
-def _from_snapshot(run: RunDirectory, process: int, spans: Sequence[int]) -> Restored:
+def _from_snapshot(run: RunDirectory, process: int, spans: Sequence[int], more: bool) -> Restored:
     path = run.file("snapshot", process)
     try:
         head, blobs = state_file.read(path, FORM)
-        ledger = Ledger.load(head["ledger"], blobs, spans)
+        ledger = Ledger.load(head["ledger"], blobs, None if more else spans)
+        ledger.add_windows(spans)
         index = SpanIndex.from_plain(head["spans"], Blobs())
         attempt, number, read = (whole(one, _PLACES) for one in head["position"])
         names = records.Names(dict(enumerate(map(str, head["names"]))))
@@ -219,20 +220,17 @@ class PlacedRecord(NamedTuple):
 
 
 class Follower:
-    """Reads the journal of one process as it grows; the run's folder need not exist yet.
+    """Reads the journal of one process as it grows; the run's folder need not exist yet."""
 
-    `spans` are the lengths of rolling windows, ns.
-    """
-
-    def __init__(self, run: RunDirectory, process: int = 0, spans: Sequence[int] = ()) -> None:
+    def __init__(self, run: RunDirectory, process: int = 0) -> None:
         self.run = run
         self.process = process
-        self.state = Restored(Ledger(spans))  # the run as a restart would restore it now; only the next poll changes it
+        self.state = Restored(Ledger())  # the run as a restart would restore it now; only the next poll changes it
         # The latest records; those that were there before the first poll are not among them.
         self.recent: deque[PlacedRecord] = deque(maxlen=RECENT)
         self.count = 0  # how many records there have been in `recent`
         self.restored = 0  # how often the journal had to be restored, the first time included
-        self._spans = spans
+        self._spans: Sequence[int] = ()
         self._watched = WatchedRun(run.path)
         self._signs: dict[int, int] = {}  # the last sign of life of the latest attempts that were read, ns
         self._places: set[Place] = set()  # of the segments at the last poll
@@ -260,8 +258,14 @@ class Follower:
                 self._unreadable = reader.unreadable
             return taken
 
+    def keep(self, spans: Sequence[int]) -> None:
+        """Keep rolling windows of the lengths `spans` (ns); reads the journal again if they were not kept."""
+        self._spans = spans
+        if self.restored and not set(spans) <= set(self.state.ledger.settled.spans):
+            self._restore()
+
     def _restore(self) -> int:
-        self.state = restore(self.run, self.process, self._spans)
+        self.state = restore(self.run, self.process, self._spans, more=True)
         self.restored += 1
         self._signs = {self.state.attempt: self.state.last_sign}
         return 0

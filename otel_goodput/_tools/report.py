@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_goodput._runtime import files
+from otel_goodput._settings.options import parse_windows
 from otel_goodput._text.durations import Moment
 from otel_goodput._text.redact import shown
 from otel_goodput._tools.arguments import (
@@ -19,6 +20,7 @@ from otel_goodput._tools.arguments import (
     add_json,
     add_rank,
     add_run,
+    named_as,
     named_runs,
     number,
     place,
@@ -39,6 +41,9 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     add_run(parser, " (default: the newest)")
     add_rank(parser)
     add_account(parser)
+    words = "rolling windows, such as 15m,1h; may be repeated (default: those that the run was configured with)"
+    lengths = named_as("list of lengths", parse_windows)
+    parser.add_argument("--rolling", type=lengths, action="extend", default=[], metavar="LIST", help=words)
     words = "read the journals of all ranks for the account of the job (R11), however long that takes"
     parser.add_argument("--exact", action="store_true", help=words)
     words = "also list the N slowest steps (reads the whole journal)"
@@ -103,6 +108,7 @@ def _report_of(run: RecordedRun, options: argparse.Namespace) -> Report:
         ideal_step_time=options.ideal_step_time,
         process=options.process,
         exact=options.exact,
+        rolling=options.rolling,
     )
 
 
@@ -127,7 +133,7 @@ def _write_page(run: RecordedRun, options: argparse.Namespace) -> int:
     from otel_goodput._viewer.document import document
     from otel_goodput._viewer.page import html
 
-    for name in ("window", "exclude", "ideal_step_time", "json"):
+    for name in ("window", "exclude", "ideal_step_time", "rolling", "json"):
         if getattr(options, name):
             raise ConfigurationError(
                 f"--html always shows the whole run: it cannot be combined with --{name.replace('_', '-')}"
@@ -197,7 +203,7 @@ def run_replay(options: argparse.Namespace) -> int:
 
     if options.file.is_dir():
         options.directory, options.run_id, options.process = str(options.file), None, None
-        options.html, options.slowest, options.exact = None, 0, False
+        options.html, options.slowest, options.exact, options.rolling = None, 0, False, ()
         return run_report(options)
     file = None if str(options.file) == "-" else options.file
     if options.format == _ML_GOODPUT:

@@ -35,6 +35,12 @@ class WindowFields(PartitionFields):
     end: float
 
 
+class RollingFields(WindowFields):
+    """A rolling window. It ends with the run: now, or with its latest job."""
+
+    window: str  # its length, as in the metrics: ``1h``, ``24h``, ``90s``
+
+
 class DisruptionFields(TypedDict):
     """A disruption."""
 
@@ -260,6 +266,7 @@ class _AlwaysFields(PartitionFields):
     skewed_clocks: bool  # whether the clocks of hosts differ
     behind_s: float  # how far the account lags behind the requested time
     windows: list[WindowFields]  # the requested windows
+    rolling: list[RollingFields]  # the rolling windows; one that is longer than the run has all of it
     damage: list[DamageFields]  # what could not be read
     warnings: list[WarningFields]  # what you must know to read the figures
 

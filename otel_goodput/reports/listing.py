@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from otel_goodput._runtime import files
@@ -16,8 +16,11 @@ from otel_goodput.reports.run import RecordedRun
 
 SHOWN: Final = 20  # of the runs to choose from
 UNREADABLE: Final = "not readable"  # in the place of a state
-_TITLES: Final = ("run", "job", "state", "attempts", "began", "elapsed", "goodput", "at risk", "last sign of life")
-_RIGHT: Final = frozenset({3, 5, 6, 7})  # columns of numbers
+_TITLES: Final = (
+    "run", "job", "state", "attempts", "began", "elapsed", "goodput", "last 1 h", "at risk", "last sign of life",
+)  # fmt: skip
+_RIGHT: Final = frozenset({3, 5, 6, 7, 8})  # columns of numbers
+_LAST: Final = "1h"  # the rolling window that is shown
 
 
 class RunRow(NamedTuple):
@@ -31,6 +34,7 @@ class RunRow(NamedTuple):
     elapsed_s: float | None = None
     goodput: float | None = None
     reason: str | None = None  # why figures are not known; None if they are
+    rolling: Mapping[str, float | None] | None = None  # goodput of rolling windows, by length (``1h``)
     at_risk_s: float | None = None
     last_sign_of_life: float | None = None
     damaged: bool = False  # a part of its journal could not be read
@@ -77,6 +81,7 @@ def row_from(report: Report, run: RecordedRun, latest: float | None, process: in
     """Return the row of a run whose report is known. `latest`: when its latest attempt began, s since the epoch."""
     totals, answer = report.totals, dict[str, Any](report.to_json())
     answer |= {
+        "rolling": {one["window"]: one["goodput"] for one in answer["rolling"]},
         "attempts": max(totals.attempts, run.folder.attempts(run.first() if process is None else process)[-1] + 1),
         "last_sign_of_life": answer["last_sign_of_life"] or totals.last_sign / NS,
         "damaged": report.damaged,
@@ -103,7 +108,7 @@ def render(rows: Sequence[RunRow], place: str) -> str:
 
 def _cells(row: RunRow) -> tuple[str, ...]:
     if row.error:
-        return (row.run_id, "", UNREADABLE, "", "" if row.latest is None else format_moment(row.latest), "", "", "", "")
+        return (row.run_id, "", UNREADABLE, "", "" if row.latest is None else format_moment(row.latest), *[""] * 5)
     return (
         row.run_id,
         row.job_name,
@@ -112,6 +117,7 @@ def _cells(row: RunRow) -> tuple[str, ...]:
         "-" if row.started_at is None else format_moment(row.started_at),
         "-" if row.elapsed_s is None else format_duration(row.elapsed_s),
         "-" if row.goodput is None or not row.elapsed_s else percent(row.goodput, 1),
+        "-" if (last := (row.rolling or {}).get(_LAST)) is None else percent(last, 1),
         "-" if row.at_risk_s is None else format_duration(row.at_risk_s),
         "-" if row.last_sign_of_life is None else format_moment(row.last_sign_of_life),
     )

@@ -164,12 +164,13 @@ def too_large(folder: RunDirectory, *, parts: int = 1) -> str:
     return ""
 
 
-def read_job(folder: RunDirectory, count: int, *, with_events: bool = False) -> Job | str:
+def read_job(folder: RunDirectory, count: int, spans: Sequence[int] = (), *, with_events: bool = False) -> Job | str:
     """Return the account of a job from the journals of all its ranks, or why there is none.
 
     Args:
         folder: the folder of its run.
         count: how many ranks its latest attempt has; 0 if that is not known.
+        spans: lengths of rolling windows, ns.
         with_events: keep its events, too.
     """
     damages, events = Damages(), list[Event]()
@@ -178,12 +179,12 @@ def read_job(folder: RunDirectory, count: int, *, with_events: bool = False) -> 
         if len(digests) < 2:
             return "no other rank left a journal here that can be read"
         record = events.extend if with_events else None
-        account = account_of_ranks(folder, digests=digests, count=count, record=record)
+        account = account_of_ranks(folder, digests=digests, count=count, record=record, spans=spans)
         if not account.together and damaged and len(digests) - len(damaged) >= 2:
             # A rank whose steps are missing seems to step by itself.
             digests = {rank: digest for rank, digest in digests.items() if rank not in damaged}
             events.clear()
-            account = account_of_ranks(folder, digests=digests, count=count, record=record)
+            account = account_of_ranks(folder, digests=digests, count=count, record=record, spans=spans)
         states = {rank: state_of_rank(folder, rank, digest) for rank, digest in digests.items()}
     at = account.horizon
     if with_events:

@@ -19,7 +19,7 @@ from otel_goodput._text.redact import shown
 from otel_goodput._timeline.damage import Damage
 from otel_goodput._timeline.run_state import Culprit, RunState, live
 from otel_goodput.errors import GoodputError
-from otel_goodput.reports import text
+from otel_goodput.reports import rolling, text
 from otel_goodput.reports.fields import ProcessFields, ReportFields
 from otel_goodput.reports.ranks import RankWaits, without_guesses
 from otel_goodput.reports.text import doubts, sentence
@@ -178,7 +178,8 @@ class Report:
             answer["process"] = self.process.to_json()
         if self.facts:
             answer["configurations"] = _configurations(self.facts)
-        for partition in (answer, *answer["windows"]):
+        answer["rolling"] = rolling.to_json(self.totals.recent)
+        for partition in (answer, *answer["windows"], *answer["rolling"]):
             partition["seconds"] = _ZEROS | partition["seconds"]
         remarks = correction_fields(self.totals.history, self.corrections)
         answer["disruption_list"] = [one | more for one, more in zip(answer["disruption_list"], remarks, strict=True)]

@@ -7,7 +7,7 @@ followed second after second, makes no difference to the report: there is one wa
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +38,7 @@ from otel_goodput.reports.detail import Detail, read_detail
 from otel_goodput.reports.excerpt import News, Tail
 from otel_goodput.reports.ranks import Job, named, read_job, too_large, with_leaders, with_places
 from otel_goodput.reports.report import Corrections, OneProcess, Report, about, corrected
+from otel_goodput.reports.rolling import rolling_of
 from otel_goodput.reports.timeline import account
 from otel_goodput.semconv import PROCESS_COUNT
 
@@ -87,13 +88,15 @@ class RecordedRun:
         process: int | None = None,
         others: bool = True,
         exact: bool = False,
+        rolling: Sequence[int] = (),
     ) -> Report:
         """Return the account of the run: that of the job of all its ranks (rule R11), or of one process.
 
         The job's is as of the moment up to which all ranks have recorded. What is about single processes is the
         leader's. If there is no account of the job, the report is that of the first process, and says why.
 
-        The whole journal is read if any of `at`, `windows`, `exclusions` and `ideal_step_time` is given.
+        The whole journal is read if any of `at`, `windows`, `exclusions` and `ideal_step_time` is given, or a rolling
+        window that was not kept while the run went on.
 
         Args:
             at: moment of the account; by default now while the job is running, else its last sign of life.
@@ -103,6 +106,7 @@ class RecordedRun:
             others: also read what takes a file of each process or attempt: the stages of checkpoints of all processes
                 (not for a past moment), which process ended first, and what the attempts were started with.
             exact: read the journals of all ranks, however long that takes.
+            rolling: lengths of the rolling windows, ns; by default those that were kept while the run went on.
 
         Raises:
             JournalError: `process` left no journal, or none that can be read; there is no account of the job, and
@@ -110,7 +114,8 @@ class RecordedRun:
             ValueError: a window or an exclusion ends before it starts.
         """
         with files.held(self.folder.journal):
-            question = _Question(at, tuple(windows), tuple(exclusions), ideal_step_time, others)
+            spans = tuple(dict.fromkeys(rolling))
+            question = _Question(at, tuple(windows), tuple(exclusions), ideal_step_time, others, spans)
             return self._report(question, process, exact=exact)
 
     def _report(self, question: _Question, process: int | None, *, exact: bool) -> Report:
@@ -171,7 +176,7 @@ class RecordedRun:
             moment = _ns(question.at, start)
         if question.of_past:
             lives = EventsUntil(all_events(folder, process, damages), state, moment)
-            totals = question.answer(lives, moment, start)
+            totals = question.answer(lives, moment, start, source.ledger.settled.spans)
             standing = lives.state
         else:
             totals = source.ledger.totals(moment)
@@ -180,6 +185,9 @@ class RecordedRun:
                 standing = RunState(state, source.last_sign, totals.in_flight_step, totals.in_flight_since)
                 if state == DIED:  # steps in flight are lost
                     totals = source.ledger.totals(moment, dead=True)
+        totals = question.with_rolling(
+            totals, moment, start, lambda: EventsUntil(all_events(folder, process, Damages()), state, moment)
+        )
         sidecars = self._sidecars(process, whole=question.whole)
         totals, corrections = sidecars.complete(totals, attempt, others=question.others, stages=question.at is None)
         all_notes = (*sidecars.notes, sidecars.reasons.note, source.overlap, damages.note())
@@ -197,17 +205,19 @@ class RecordedRun:
             return NOT_KNOWN
         if not exact and (why := too_large(self.folder, parts=1 if question.others else _QUICK)):
             return why
-        return read_job(self.folder, count, with_events=question.of_past)
+        spans = [span for span, _ in leader.totals.rolling]
+        return read_job(self.folder, count, spans, with_events=question.of_past or bool(question.rolling))
 
     def _of_job(self, job: Job, leader: Report, sidecars: _Sidecars, question: _Question) -> Report:
         """Return the report of a job with what its leader's says, and what is known of it beside the journal."""
-        totals, standing, waits = job.totals, job.standing, job.waits
+        totals, standing, waits, start = job.totals, job.standing, job.waits, job.totals.started_at
+        moment = job.at if question.at is None else min(_ns(question.at, start), job.at)
+        events = [event for event in job.events if event.time <= moment]
         if question.of_past:
-            start = totals.started_at
-            moment = job.at if question.at is None else min(_ns(question.at, start), job.at)
-            totals = question.answer((event for event in job.events if event.time <= moment), moment, start)
+            totals = question.answer(events, moment, start, [span for span, _ in totals.rolling])
             if moment < job.at:
                 standing = RunState(RUNNING)
+        totals = question.with_rolling(totals, moment, start, lambda: events)
         if question.at is not None:
             waits = waits._replace(now=(), waiting={})
         if question.others:
@@ -260,11 +270,14 @@ class RecordedRun:
 
     def restored(self, process: int = 0) -> Restored:
         """Return the journal of a process as a restart would read it. Does not raise."""
-        if not isinstance(self.folder, ListedRun):
-            return restore(self.folder, process)
-        if self._restored is None or self._restored[0] != process:
-            self._restored = process, restore(self.folder, process)
-        return self._restored[1]
+        if isinstance(self.folder, ListedRun) and self._restored is not None and self._restored[0] == process:
+            return self._restored[1]
+        attempts = self.folder.attempts(process)
+        facts = self.facts(attempts[-1], process) if attempts else None
+        restored = restore(self.folder, process, rolling_of(facts), more=True)
+        if isinstance(self.folder, ListedRun):
+            self._restored = process, restored
+        return restored
 
     def facts(self, attempt: int, process: int = 0) -> Facts | None:
         """Return what an attempt (counted from 0) ran on and with; None if it left nothing that can be read."""
@@ -300,8 +313,10 @@ class FollowedRun(RecordedRun):
     def __init__(self, folder: RunDirectory, mirror: Mirror | None = None) -> None:
         super().__init__(folder, mirror)
         self._follower = Follower(folder)
+        self._follower.keep(rolling_of(None))
         self._tail = Tail()
         self._kept = _Sidecars(self, 0)
+        self._described = -1  # the latest attempt whose facts have been read
 
     def news(self, report: Report) -> News | None:
         """Return what is new, span by span, since the last call; None if that is not known. `report` is the latest."""
@@ -317,6 +332,10 @@ class FollowedRun(RecordedRun):
         if process:
             return super()._source(process)
         self._follower.poll()
+        attempt = self._follower.state.attempt
+        if attempt != self._described and (facts := self.facts(attempt)) is not None:  # some seconds after its begin
+            self._described = attempt
+            self._follower.keep(rolling_of(facts))
         return self._follower.state
 
     def _sidecars(self, process: int, *, whole: bool) -> _Sidecars:
@@ -390,6 +409,7 @@ class _Question(NamedTuple):
     exclusions: Sequence[tuple[Time, Time]]
     ideal_step_time: float | None
     others: bool
+    rolling: Sequence[int]
 
     @property
     def whole(self) -> bool:
@@ -401,15 +421,34 @@ class _Question(NamedTuple):
         """Whether all events are needed for the answer."""
         return not self.whole or self.ideal_step_time is not None
 
-    def answer(self, events: Iterable[Event], moment: int, start: int | None) -> Totals:
-        """Return the account of `events` at `moment`, ns; `start` is that of the run. Raises ValueError."""
+    def answer(self, events: Iterable[Event], moment: int, start: int | None, spans: Sequence[int]) -> Totals:
+        """Return the account of `events` at `moment`, ns; `start` is that of the run. Raises ValueError.
+
+        `spans` are the lengths of the rolling windows that were kept while the run went on, ns.
+        """
         return account(
             events,
             at=moment,
             windows=[(_ns(begin, start), _ns(end, start)) for begin, end in self.windows],
-            exclusions=[(_ns(begin, start), _ns(end, start)) for begin, end in self.exclusions],
+            exclusions=self._cut(start),
             ideal_step_time=self.ideal_step_time,
+            spans=spans,
         )
+
+    def with_rolling(
+        self, totals: Totals, moment: int, start: int | None, events: Callable[[], Iterable[Event]]
+    ) -> Totals:
+        """Return an account with the requested rolling windows; for those that it has not, `events` are read."""
+        if not self.rolling:
+            return totals
+        known = {end - begin: (begin, end, one) for begin, end, one in totals.recent}
+        if own := [(totals.until - span, totals.until) for span in self.rolling if span not in known]:
+            answer = account(events(), at=moment, windows=own, exclusions=self._cut(start))
+            known |= {end - begin: (begin, end, one) for begin, end, one in answer.windows}
+        return replace(totals, recent=[known[span] for span in self.rolling])
+
+    def _cut(self, start: int | None) -> list[tuple[int, int]]:
+        return [(_ns(begin, start), _ns(end, start)) for begin, end in self.exclusions]
 
 
 def _ns(moment: Time, start: int | None) -> int:

@@ -11,6 +11,7 @@ from otel_goodput._text.quantities import format_duration, format_moment, percen
 from otel_goodput._text.redact import shown
 from otel_goodput._timeline.run_state import DIED, FAILED, RUNNING, SILENT
 from otel_goodput.reports import ranks_text
+from otel_goodput.reports.rolling import length_of, shorter
 from otel_goodput.semconv import CATEGORIES, Category, ClockState
 
 # With fewer steps, or if the median step takes at least this share of the cadence, nothing is suspected.
@@ -198,6 +199,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         return
     yield ""
     yield f"  goodput {_goodput(report)}"
+    yield from rolling(report)
     yield from ranks_text.verdict(report)
     for name, words in _RATIOS.items():
         if report.get(name) is not None:
@@ -301,6 +303,19 @@ def end(report: Mapping[str, Any]) -> Iterator[str]:
     if state == DIED:
         what = f"the {'job' if 'ranks' in report else 'process'} died at"
     yield f"  {what} {format_moment(last)}{where}"
+
+
+def rolling(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the goodput of each rolling window, and what it lost most to."""
+    ends = "" if report.get("state", RUNNING) == RUNNING else " of the run"
+    for one in shorter(report):
+        which, elapsed = f"the last {length_of(one['window'])}{ends}", one["elapsed_s"]
+        if one["goodput"] is None:
+            yield f"  goodput of {which}: {one['reason'] or 'no time has passed'}"
+            continue
+        losses = [source for source in sources(one["seconds"]) if source[0] != Category.PRODUCTIVE]
+        lost = "".join(f"{f'{name} {custom}'.strip()} ({percent(held, elapsed)})" for name, custom, held in losses[:1])
+        yield f"  goodput {percent(one['goodput'], 1)} of {which}{lost and f'; most was lost to {lost}'}"
 
 
 def steps(report: Mapping[str, Any]) -> Iterator[str]:

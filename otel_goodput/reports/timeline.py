@@ -357,6 +357,7 @@ def account(
     windows: Sequence[tuple[int, int]] = (),
     exclusions: Sequence[tuple[int, int]] = (),
     ideal_step_time: float | None = None,
+    spans: Sequence[int] = (),
 ) -> Totals:
     """Account for events that are ordered by attempt and time; all times in ns.
 
@@ -366,6 +367,7 @@ def account(
         windows: (start, end) pairs to account for separately (rule R8).
         exclusions: (start, end) pairs to cut out (rule R7).
         ideal_step_time: by default it is estimated.
+        spans: lengths of rolling windows.
 
     Raises:
         ValueError: a window or an exclusion ends before it starts.
@@ -379,7 +381,7 @@ def account(
         if start < end
         for edge in ((start, window, True), (end, window, False))
     ]
-    cursor = Cursor(edges=sorted(edges), windows=1 + len(windows))
+    cursor = Cursor(spans, sorted(edges), 1 + len(windows))
     stages = Stages()
     for part in paired(_applied(cursor, events)):
         if part.fate == COMPLETED:

@@ -120,7 +120,10 @@ def test_the_journal_alone_says_the_same(golden: Golden) -> None:
     report = RecordedRun(golden.run).report().to_json()
     golden.run.file("snapshot", 0).unlink(missing_ok=True)
     if golden.name != "mirrored":  # the segment at the URL was cut when its attempt died
-        assert RecordedRun(golden.run).report().to_json() == report
+        alone = RecordedRun(golden.run).report().to_json()
+        # Where windows became much finer, those before began anew, and are missing from the snapshot.
+        assert [one for one in alone["rolling"] if one in report["rolling"]] == report["rolling"]
+        assert alone | {"rolling": report["rolling"]} == report
     events = list(all_events(golden.run))
     ledger = Ledger()
     ledger.feed(events)

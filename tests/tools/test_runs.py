@@ -50,7 +50,9 @@ def test_the_newest_first_with_its_figures(runs: Path) -> None:
 def test_text_for_people(runs: Path) -> None:
     lines = succeeded(goodput("runs", runs)).splitlines()
     assert lines[0] == f"3 runs in {runs}"
-    assert " ".join(lines[2].split()) == "run job state attempts began elapsed goodput at risk last sign of life"
+    assert (
+        " ".join(lines[2].split()) == "run job state attempts began elapsed goodput last 1 h at risk last sign of life"
+    )
     assert [line.split()[0] for line in lines[3:]] == ["gamma", "beta", "alpha"]
     assert succeeded(goodput("runs", OTEL_GOODPUT_DIR=runs)).splitlines()[0] == lines[0]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reports.test_rolling import written
 from tools.commands import goodput, succeeded
 
 from otel_goodput._accounting import events as ev
@@ -67,6 +68,22 @@ def test_the_sentence_is_that_of_the_text_report(shown: tuple[Look, RunDirectory
     look, run = shown
     text = " ".join(succeeded(goodput("report", run.path)).split())
     assert look.text("#verdict") in text
+
+
+def test_the_last_hour_and_day_are_those_of_the_report(look: Look, tmp_path: Path) -> None:
+    run = RunDirectory(written(tmp_path, 26 * 60, slow=60))
+    look.open(page_of(run, tmp_path / "page.html"))
+    shown = look.page.eval_on_selector_all(
+        "#figures .figure", "(all) => all.map((one) => [one.querySelector('b').innerText, one.innerText, one.title])"
+    )
+    windows = [(value, title) for value, words, title in shown if "of the last" in words]
+    assert windows[0] == ("30.0 %", "most was lost to data_loading (70.00 %)")
+    [day] = [one for one in report_of(run)["rolling"] if one["window"] == "24h"]
+    assert windows[1][0] == f"{100 * day['goodput']:.1f} %"
+    assert [words.split("\n")[-1] for _, words, _ in shown if "of the last" in words] == [
+        "goodput of the last 1 h of the run",
+        "goodput of the last 24 h of the run",
+    ]
 
 
 def test_each_attempt_and_each_stretch_of_time_is_a_partition(shown: tuple[Look, RunDirectory]) -> None:

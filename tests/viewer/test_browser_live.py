@@ -54,6 +54,9 @@ def test_a_run_appears_goes_on_and_dies(look: Look, place: Path, server: Server)
         "first": "ended",
         "second": "died",
     }
+    [row] = [one for one in json.loads(succeeded(goodput("runs", place, "--json")))["runs"] if one["run_id"] == "first"]
+    cells = look.page.eval_on_selector_all("tr[data-run=first] td", "(all) => all.map((one) => one.innerText)")
+    assert cells[3:5] == [f"{100 * one:.1f} %" for one in (row["goodput"], row["rolling"]["1h"])]
     with living("third", place) as job:
         look.until("document.querySelector(`tr[data-run='third']`)?.dataset.state === 'running'")
         look.page.click("tr[data-run='third'] a")

@@ -117,6 +117,11 @@ function figures(model) {
     figures.push(make("div", { class: "figure", title }, make("b", { text: value }), make("span", { text: words })));
   if (report.elapsed_s)
     add(duration(nanoseconds(report.elapsed_s)), "elapsed", "from the start of the first job to its end, or until now");
+  for (const one of recentOf(report)) {
+    const which = `goodput of the last ${windowLength(one.window)}${report.state === "running" ? "" : " of the run"}`;
+    const known = one.goodput !== null;
+    add(known ? percentOf(one) : "–", which, known ? lostTo(one) : one.reason);
+  }
   if (report.steps && report.started_steps) {
     add(report.steps.kept.toLocaleString("en"), "steps kept");
     if (report.steps.lost)
@@ -137,6 +142,28 @@ function figures(model) {
   if (report.excluded_s) add(duration(nanoseconds(report.excluded_s)), "excluded");
   if (report.suspended_s) add(duration(nanoseconds(report.suspended_s)), "suspended");
   return figures;
+}
+
+/** The rolling windows that are shorter than the run, the shortest first. */
+function recentOf(report) {
+  const some = (report.rolling || []).filter((one) => report.started_at !== null && one.start > report.started_at);
+  return some.sort((one, other) => one.end - one.start - (other.end - other.start));
+}
+
+/** "1 h" for the window "1h". */
+function windowLength(name) {
+  const unit = name.at(-1);
+  return `${name.slice(0, -1)} ${unit === "m" ? "min" : unit}`;
+}
+
+/** What a window lost most to, in words. */
+function lostTo(window) {
+  const { custom = {}, productive, ...seconds } = window.seconds;
+  const named = Object.entries(custom).map(([name, held]) => [`custom ${name}`, held]);
+  const losses = [...Object.entries(seconds), ...named].filter(([, held]) => held > 0);
+  if (!losses.length) return "all time was productive";
+  const [name, held] = losses.reduce((most, one) => (one[1] > most[1] ? one : most));
+  return `most was lost to ${name} (${percent(held, window.elapsed_s)})`;
 }
 
 function drawWarnings(model) {

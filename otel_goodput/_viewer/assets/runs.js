@@ -10,6 +10,7 @@ const RUN_COLUMNS = [
   ["Run", "text"],
   ["State", "text"],
   ["Goodput", "number"],
+  ["Last 1 h", "number"],
   ["At risk", "number"],
   ["Elapsed", "number"],
   ["Attempts", "number"],
@@ -148,9 +149,11 @@ class RunsIndex {
     this.fillTimes(run, row);
     const known = run.goodput !== null && run.elapsed_s;
     put(row.cells[3], known ? `${(100 * run.goodput).toFixed(1)} %` : "–");
-    put(row.cells[4], long(run.at_risk_s));
-    put(row.cells[5], long(run.elapsed_s));
-    put(row.cells[6], run.attempts ? String(run.attempts) : "–");
+    const last = run.rolling?.["1h"] ?? null;
+    put(row.cells[4], last === null ? "–" : `${(100 * last).toFixed(1)} %`);
+    put(row.cells[5], long(run.at_risk_s));
+    put(row.cells[6], long(run.elapsed_s));
+    put(row.cells[7], run.attempts ? String(run.attempts) : "–");
   }
 
   /** The cells that change as time goes by. */
@@ -162,10 +165,10 @@ class RunsIndex {
     if (run.damaged) state += " (damaged)";
     if (run.error) state = `cannot be read: ${run.error}`;
     if (row.cells[2].textContent !== state) row.cells[2].replaceChildren(make("span", { class: `state state-${run.state.replace(" ", "-")}`, text: state }));
-    put(row.cells[7], run.latest ? this.ago(run.latest) : "–");
-    row.cells[7].title = run.latest ? new Date(1000 * run.latest).toISOString() : "";
-    put(row.cells[8], run.state === "running" ? "now" : sign ? this.ago(sign) : "–");
-    row.cells[8].title = sign ? new Date(1000 * sign).toISOString() : "";
+    put(row.cells[8], run.latest ? this.ago(run.latest) : "–");
+    row.cells[8].title = run.latest ? new Date(1000 * run.latest).toISOString() : "";
+    put(row.cells[9], run.state === "running" ? "now" : sign ? this.ago(sign) : "–");
+    row.cells[9].title = sign ? new Date(1000 * sign).toISOString() : "";
   }
 
   ago(moment) {
