@@ -75,8 +75,8 @@ class JobAccount:
         spans: lengths of rolling windows, ns.
         spread: how far clocks of two ranks may be apart, ns.
         ledger: the account so far, to continue.
-        record: takes the events of the job in place of the ledger. Who gives it feeds them to the ledger, too. It is of
-            the ranks without a role, as long as they step together.
+        record: takes the events of the job in place of the ledger. Who gives it feeds them to the ledger, too. If there
+            are several roles, both are of the first one only, and in any case as long as its ranks step together.
     """
 
     def __init__(
@@ -87,7 +87,9 @@ class JobAccount:
         record: Callable[[Iterable[Event]], None] | None = None,
     ) -> None:
         self._spans, self._spread = spans, spread
-        self._roles = {"": RoleAccount(spans, spread, ledger, record)}
+        self._expected: set[int] = set()  # ranks that have not joined yet, without which nothing is decided
+        self._first = RoleAccount(spans, spread, self._expected, ledger, record)
+        self._roles: dict[str, RoleAccount] = {}
         self._role_of: dict[int, str] = {}
         self._devices: dict[int, int] = {}
         self._clocks = RankClocks()
@@ -108,13 +110,12 @@ class JobAccount:
         The times of its updates are corrected from then on.
         """
         self._clocks.set(rank, ahead, bound)
-        for role in self._roles.values():
+        for role in (self._first, *self._roles.values()):
             role.group.merger.spread = max(self._spread, self._clocks.spread)
 
     def expect(self, ranks: Iterable[int]) -> None:
         """Decide nothing before all these `ranks` have joined, or were silent for ``SILENT`` after the first update."""
-        for rank in ranks:
-            self._role(rank).expect(rank)
+        self._expected.update(ranks)
 
     def update(self, rank: int, update: RankUpdate) -> None:
         """Take an update of `rank`. One that comes again, or of a process before the latest one, changes nothing."""
@@ -141,8 +142,7 @@ class JobAccount:
         if self._latest - self._looked >= _LOOK:
             self._looked = self._latest
             if self._latest - self._began > SILENT:
-                for role in self._roles.values():
-                    role.expect_no_more()
+                self._expected.clear()
             held = sum(role.group.merger.held() for role in self._roles.values())
             limit = ABSENT if held <= HELD else SILENT
             for other, sign in self._signs.items():
@@ -184,7 +184,8 @@ class JobAccount:
     def _role(self, rank: int) -> RoleAccount:
         role = self._role_of.setdefault(rank, "")
         if role not in self._roles:
-            self._roles[role] = RoleAccount(self._spans, max(self._spread, self._clocks.spread))
+            spread = max(self._spread, self._clocks.spread)
+            self._roles[role] = RoleAccount(self._spans, spread, self._expected) if self._roles else self._first
         return self._roles[role]
 
     # --- the account --------------------------------------------------------------------------------------------------
@@ -192,12 +193,12 @@ class JobAccount:
     @property
     def roles(self) -> Mapping[str, RoleAccount]:
         """The roles that have ranks, by name; "": those without a role."""
-        return {name: role for name, role in self._roles.items() if role.ranks}
+        return self._roles
 
     @property
     def ledger(self) -> Ledger:
-        """The account of what is decided of the ranks without a role."""
-        return self._roles[""].group.ledger
+        """The account of what is decided, of the ranks of the first role as a group."""
+        return self._first.group.ledger
 
     @property
     def costs(self) -> Costs:
@@ -224,7 +225,7 @@ class JobAccount:
         slowest = min((role.slowest for role in self._roles.values()), default=NEVER)
         horizons = [role.horizon for role in self._roles.values()]
         if slowest == NEVER:
-            return max(horizons)
+            return max(horizons, default=NOT_KNOWN)
         # What is decided stays, even if a rank comes that is known up to an earlier moment only.
         return max(slowest, min(horizon for horizon in horizons if horizon != NOT_KNOWN))
 
@@ -233,7 +234,7 @@ class JobAccount:
         moment = self._moment(at)
         parts = [part for name in self.roles for part in self._parts(name, moment)]
         if not parts:
-            return self._roles[""].group.totals(moment)
+            return self._first.group.totals(moment)
         return parts[0][1] if len(parts) == 1 else weighted_totals(parts)
 
     def totals_of_roles(self, at: int | None = None) -> Mapping[str, Totals]:
@@ -251,7 +252,7 @@ class JobAccount:
         return [(sum(self._devices.get(rank, 1) for rank in ranks), totals) for ranks, totals in parts.items()]
 
     def overview(self, at: int | None = None) -> Overview:
-        """Return the ranks without a role in bounded space, as a group; its bins add up to ``Totals.run`` of that."""
+        """Return the first role in bounded space, as a group; its bins add up to ``Totals.run`` of that."""
         moment = self._moment(at)
         return self.ledger_at(moment).overview(moment)
 
@@ -268,12 +269,12 @@ class JobAccount:
             self._signs[rank] = sign._replace(left=end if sign.left == NOT_KNOWN else sign.left)
 
     def ledger_at(self, moment: int) -> Ledger:
-        """Return the account of the ranks without a role, as a group, up to `moment` (ns, not beyond the horizon)."""
-        return self._roles[""].group.ledger_at(moment)
+        """Return the account of the first role, as a group, up to `moment` (ns, not beyond the horizon)."""
+        return self._first.group.ledger_at(moment)
 
     def undecided(self, at: int) -> Iterable[Event]:
-        """Return their events up to `at` (ns) that the ledger does not have, because they may change."""
-        return self._roles[""].group.undecided(at)
+        """Return its events up to `at` (ns) that the ledger does not have, because they may change."""
+        return self._first.group.undecided(at)
 
     def costs_at(self, at: int) -> Costs:
         """Return the costs up to `at` (ns), with those of a wait that goes on."""

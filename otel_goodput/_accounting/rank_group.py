@@ -83,6 +83,7 @@ class RankGroup:
         spread: how far clocks of two ranks may be apart, ns.
         ledger: the account so far, to continue.
         record: takes the events of the job in place of the ledger. Who gives it feeds them to the ledger, too.
+        expected: ranks that have not joined yet, without which nothing is decided.
     """
 
     def __init__(
@@ -91,11 +92,12 @@ class RankGroup:
         spread: int = 0,
         ledger: Ledger | None = None,
         record: Callable[[Iterable[Event]], None] | None = None,
+        expected: set[int] | None = None,
     ) -> None:
         self.ledger = Ledger(spans) if ledger is None else ledger
         self.costs = Costs()
         settled = self.ledger.settled
-        self.merger = RankMerger(spread, NOT_KNOWN if settled.begin is None else settled.now)
+        self.merger = RankMerger(spread, NOT_KNOWN if settled.begin is None else settled.now, expected)
         self._events = JobEvents(-1 if settled.begin is None else settled.steps.life.number)
         self._record = self.ledger.feed if record is None else record
         self._leaders: deque[Event] = deque()

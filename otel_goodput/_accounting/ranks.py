@@ -132,17 +132,17 @@ class RankMerger:
     Args:
         spread: how far clocks of two ranks may be apart, ns.
         reached: what the job did before this moment has been decided already, ns.
+        expected: ranks that have not joined yet, without which nothing is decided.
 
     Attributes:
         reached: what the job did before this moment is decided, ns; ``NOT_KNOWN`` before its first step.
-        expected: ranks that have not joined yet, without which nothing is decided.
         common, apart: steps of at least two ranks; those of them that say that the ranks do not step together.
     """
 
-    def __init__(self, spread: int = 0, reached: int = NOT_KNOWN) -> None:
+    def __init__(self, spread: int = 0, reached: int = NOT_KNOWN, expected: set[int] | None = None) -> None:
         self.spread = spread
         self.reached = self._before = reached
-        self.expected: set[int] = set()
+        self.expected = set[int]() if expected is None else expected
         self.common = self.apart = 0
         self._ranks: dict[int, _Rank] = {}
         self._absent: dict[int, _Rank] = {}  # those that may have been away since `reached`

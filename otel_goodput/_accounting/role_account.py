@@ -27,7 +27,7 @@ class RoleAccount:
     is accounted by itself from the begin on. If that shows later only, it is from then on.
 
     Args:
-        spans, spread, ledger, record: as those of a group.
+        spans, spread, expected, ledger, record: as those of a group.
 
     Attributes:
         group: the ranks as if they step together.
@@ -38,10 +38,11 @@ class RoleAccount:
         self,
         spans: Sequence[int],
         spread: int,
+        expected: set[int],
         ledger: Ledger | None = None,
         record: Callable[[Iterable[Event]], None] | None = None,
     ) -> None:
-        self.group = RankGroup(spans, spread, ledger, record)
+        self.group = RankGroup(spans, spread, ledger, record, expected)
         self.ranks: set[int] = set()
         self._spans = spans
         self._own: dict[int, RankGroup] = {}
@@ -70,15 +71,6 @@ class RoleAccount:
         if self._apart:
             return min((own.merger.slowest() for own in self._own.values()), default=NEVER)
         return self.group.merger.slowest()
-
-    def expect(self, rank: int) -> None:
-        """Decide nothing before `rank` has joined."""
-        if rank not in self.ranks:
-            self.group.merger.expected.add(rank)
-
-    def expect_no_more(self) -> None:
-        """Go on without the ranks that have not joined yet."""
-        self.group.merger.expected.clear()
 
     def join(self, rank: int, begin: int) -> None:
         """Note that the job of `rank` begins at `begin` (ns), maybe again."""

@@ -407,6 +407,41 @@ def test_reports_that_contradict_each_other_raise_nothing_and_add_up() -> None:
                 assert sum(run.categories.values()) + sum(run.custom.values()) == run.elapsed
 
 
+# --- roles ------------------------------------------------------------------------------------------------------------
+
+
+def test_each_role_is_accounted_by_itself_and_the_job_is_their_sum() -> None:
+    """Two actors, of two devices each, generate for 4 s; two learners wait for that, and train for 1 s."""
+    account = JobAccount([60 * NS])
+    account.expect(range(4))
+    for rank in range(4):
+        account.place(rank, "actor" if rank < 2 else "learner", devices=2 if rank < 2 else 1)
+    for number in range(100):
+        at = number * 5 * NS
+        for rank in range(4):
+            begin, end, wait = (at, at + 4 * NS, at + 5 * NS) if rank < 2 else (at + 4 * NS, at + 5 * NS, at + 5 * NS)
+            own = [(at + 4 * NS, wait)] if rank < 2 else [(at, begin)]
+            pieces = [Piece(*one, LOAD) for one in own]
+            account.update(rank, RankUpdate(0, wait, wait, NOT_KNOWN, [RankStep(number, begin, end)], pieces, None))
+    roles = {name: totals.run.categories for name, totals in account.totals_of_roles().items()}
+    assert not account.together and list(roles) == ["actor", "learner"]
+    assert roles["actor"][Category.PRODUCTIVE] == roles["learner"][Category.DATA_LOADING] == 400 * NS
+    run = account.totals().run
+    assert run.elapsed == 500 * NS == sum(run.categories.values())
+    assert run.categories[Category.PRODUCTIVE] == (2 * 400 + 100) * NS // 3
+    assert account.totals().rolling[0][1].elapsed == 60 * NS
+
+
+def test_one_role_of_all_ranks_is_the_job() -> None:
+    job, named = UpdatedJob(2), UpdatedJob(2)
+    for rank in range(2):
+        named.account.place(rank, "trainer")
+    for one in (job, named):
+        one.train(50)
+    assert named.account.together and named.run == job.run and list(named.account.roles) == ["trainer"]
+    assert named.account.ledger.totals().run == job.account.ledger.totals().run
+
+
 # --- clocks -----------------------------------------------------------------------------------------------------------
 
 
