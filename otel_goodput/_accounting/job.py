@@ -202,12 +202,20 @@ class JobAccount:
 
     @property
     def costs(self) -> Costs:
-        """For which ranks of their role others waited, in the roles whose ranks step together."""
+        """For which ranks of their role others waited, in the roles whose ranks step together.
+
+        If there are several roles, that is the part of the job's devices that waited.
+        """
         return self._costs(lambda group: group.costs)
 
     def _costs(self, of: Callable[[RankGroup], Costs]) -> Costs:
-        every = [of(role.group) for role in self.roles.values() if role.together]
-        return every[0] if len(every) == 1 else Costs.summed(every)
+        if self.together:
+            return of(self._first.group)
+        every = [(self._devices_of(role.ranks), of(role.group)) for role in self.roles.values() if role.together]
+        return Costs.summed(every, self._devices_of(self._role_of))
+
+    def _devices_of(self, ranks: Iterable[int]) -> int:
+        return sum(self._devices.get(rank, 1) for rank in ranks)
 
     @property
     def together(self) -> bool:
@@ -249,7 +257,7 @@ class JobAccount:
     def _parts(self, role: str, at: int) -> list[tuple[int, Totals]]:
         """The totals of those that step together, with the number of their devices."""
         parts = self._roles[role].totals(at)
-        return [(sum(self._devices.get(rank, 1) for rank in ranks), totals) for ranks, totals in parts.items()]
+        return [(self._devices_of(ranks), totals) for ranks, totals in parts.items()]
 
     def overview(self, at: int | None = None) -> Overview:
         """Return the first role in bounded space, as a group; its bins add up to ``Totals.run`` of that."""

@@ -61,15 +61,16 @@ class Costs:
         self.latest[cause] = (before[0] if before is not None and begin - before[1] <= AGAIN else begin, end)
 
     @classmethod
-    def summed(cls, every: Iterable[Costs]) -> Costs:
-        """Return all these costs, of different ranks, as one."""
+    def summed(cls, every: Sequence[tuple[int, Costs]], devices: int) -> Costs:
+        """Return what costs of different ranks cost a job of so many `devices`, of which each has its number."""
         whole, times = cls(), list[tuple[int, int, Cause]]()
-        for costs in every:
-            whole.whole.update(costs.whole)
+        for weight, costs in every:
+            whole.whole.update({cause: spent * weight // devices for cause, spent in costs.whole.items()})
             whole.latest.update(costs.latest)
             width = costs.over_time.width
             for number, held in costs.over_time.bins.items():
-                times += [(number * width, number * width + spent, cause) for cause, spent in held.items()]
+                begin = number * width
+                times += [(begin, begin + spent * weight // devices, cause) for cause, spent in held.items()]
         for begin, end, cause in sorted(times):
             whole.over_time.add(cause, begin, end)
         return whole

@@ -432,6 +432,20 @@ def test_each_role_is_accounted_by_itself_and_the_job_is_their_sum() -> None:
     assert account.totals().rolling[0][1].elapsed == 60 * NS
 
 
+def test_a_rank_that_others_of_its_role_wait_for_costs_the_job_their_part_of_the_devices() -> None:
+    account = JobAccount()
+    for rank in range(4):
+        account.place(rank, "actor" if rank < 2 else "learner", devices=3 if rank < 2 else 1)
+        account.join(rank, 0)
+    for number in range(10):
+        at = number * 5 * NS
+        for rank in range(4):
+            begin = at + (4 * NS if rank == 3 else NS)
+            account.feed(rank, [RankStep(number, begin, at + 5 * NS)], [Piece(at, begin, LOAD)], at + 5 * NS)
+    assert account.costs.whole == account.costs_at(account.horizon).whole == {Cause(3, LOAD, ""): 30 * NS * 2 // 8}
+    assert account.costs.latest == {Cause(3, LOAD, ""): (NS, 49 * NS)}
+
+
 def test_one_role_of_all_ranks_is_the_job() -> None:
     job, named = UpdatedJob(2), UpdatedJob(2)
     for rank in range(2):
