@@ -71,7 +71,7 @@ def _crash(
     ready = max(begin for rank, begin in began.items() if not (early and rank == victim))
     death = max(at[victim], ready + rng.randrange(1, 40))
     if early:
-        death = at[victim] = began.pop(victim)
+        death = at[victim] = 1 + began.pop(victim)  # not when its step before ended
     group: dict[int, tuple[int, int]] = {}
     ends = {rank: death if rank == victim else max(death, ready, at[rank]) + rng.randrange(1, 60) for rank in members}
     for rank, end in ends.items():
@@ -128,8 +128,8 @@ def simulate(
         for rank in members:
             if turn == late.get(rank, 0):
                 spend(rank, INIT, 0 if slow_only else rng.randrange(30))
-                if job.groups:  # it joins no earlier than the others are there
-                    at[rank] = max(at[rank], *(1 + end for _, end in job.groups[-1][1].values()))
+                # It takes part no earlier than the others are there.
+                at[rank] = max(at[rank], *(1 + steps[-1][-1] for steps in job.steps.values() if steps), 0)
             delay = rng.randrange(80) if rank == slow and rng.random() < often else 0
             if rank == slow and rng.random() < sudden:
                 delay += rng.randrange(3000)  # it hangs
