@@ -6,7 +6,7 @@ Each journal is read as a whole, one after the other; what is held are the steps
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting import events as ev
@@ -65,13 +65,16 @@ def digest_of(events: Iterable[Event]) -> RankDigest | None:
     cursor.noted = notes.rows
     events = iter(events)
     while some := list(islice(events, TOGETHER)):
-        kinds = {event[1:3] for event in some}
-        parts = [[event] for event in some] if kinds & _SHIFTING else [some]  # those of a job have another shift
-        for part in parts:
-            cursor.apply_all(part)
-            if kinds - _OF_LOOPS:
-                marked = (one for one in map(holds_for_job, part) if one is not None)
-                noted += [one._replace(time=one.time + cursor.shift) for one in marked]
+        kinds = [event[1:3] for event in some]
+        shifting = [at for at, kind in enumerate(kinds) if kind in _SHIFTING]
+        for begin, end in pairwise(sorted({0, len(some), *shifting, *(at + 1 for at in shifting)})):
+            cursor.apply_all(some[begin:end])
+            marked = (
+                one
+                for event, kind in zip(some[begin:end], kinds[begin:end], strict=True)
+                if kind not in _OF_LOOPS and (one := holds_for_job(event)) is not None
+            )
+            noted += [one._replace(time=one.time + cursor.shift) for one in marked]
         notes.settle(cursor, notes.position)
     if cursor.begin is None:
         return None
