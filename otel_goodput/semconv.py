@@ -278,6 +278,7 @@ GOODPUT_JOB_STATE: Final = "goodput.job.state"
 GOODPUT_COMPILE_CACHE_RESULT: Final = "goodput.compile.cache.result"
 GOODPUT_SCHEDULING_STAGE: Final = "goodput.scheduling.stage"
 GOODPUT_ACTIVITY: Final = "goodput.activity"
+GOODPUT_RANK: Final = "goodput.rank"
 
 WINDOW_RUN: Final = "run"
 STEP_KEPT: Final = "kept"
@@ -288,6 +289,7 @@ IN_STEP: Final = "step"
 BETWEEN_STEPS: Final = "other"  # loading, a save, an evaluation, anything else, and before the first step
 ACTIVITIES: Final = (IN_STEP, BETWEEN_STEPS)
 CACHE_RESULTS: Final = ("hit", "miss")
+OTHER_RANKS: Final = "other"  # ranks that have no series of their own, together
 
 
 class Metric(NamedTuple):
@@ -395,6 +397,9 @@ LAST_SIGN: Final = _gauge("goodput.job.last_sign_of_life", "s").described(
 STRAGGLER: Final = _gauge("goodput.straggler.ratio", "1").described(
     "Median step time of the slowest process over the median of all."
 )
+RANK_WAIT: Final = _counter("goodput.rank.wait.time", "s", GOODPUT_RANK, GOODPUT_CATEGORY).described(
+    "Time for which the job waited for one rank, by rank and what that did; of 16 ranks at most, and of all others."
+)
 COMPILE_CACHE: Final = _counter("goodput.compile.cache", "{function}", GOODPUT_COMPILE_CACHE_RESULT).described(
     "Functions found in jax's persistent cache, or compiled and stored in it, in this attempt."
 )
@@ -441,6 +446,9 @@ TRACE_ID: Final = _resource(
 )
 PROCESS_INDEX: Final = _resource("goodput.process.index", "always", "index of the process, from 0", "int")
 PROCESS_COUNT: Final = _resource("goodput.process.count", "always", "number of the job's processes", "int")
+PUBLISHER: Final = _resource(
+    "goodput.publisher", "if the leader is silent", "index of the process that reports the job in its place", "int"
+)
 ROLE: Final = _resource("goodput.role", "if it is set", "what the process does in a job of several roles")
 PROCESS_PID: Final = _resource("process.pid", "always", "the process id", "int")
 HOST_NAME: Final = _resource("host.name", "always", "name of the host")

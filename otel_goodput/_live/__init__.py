@@ -19,6 +19,7 @@ from otel_goodput._live.keeper import Keeper
 from otel_goodput._live.opening import Opened, in_memory_journal, open_journal
 from otel_goodput._metrics import instruments
 from otel_goodput._metrics.instruments import Durations
+from otel_goodput._metrics.rank_waits import RankWaits
 from otel_goodput._runtime import deadline, host
 from otel_goodput._settings.config import Config
 from otel_goodput._text.redact import redacting_logger
@@ -85,16 +86,20 @@ class LiveAccount:
         dropped: Callable[[], dict[str, int]],
         *ready: Callable[[], int | None],
         process: tuple[instruments.Cache, instruments.Waits] | None = None,
+        ranks: RankWaits | None = None,
     ) -> Durations:
         """Register the account's instruments with a meter of `provider`, as :func:`instruments.register` takes them.
 
         `process` returns what the persistent compilation cache did, and how long this attempt waited to be started;
-        None if nobody looks at either. Returns the histograms of the durations, for :meth:`hear`.
+        None if nobody looks at either. `ranks` returns for which rank the job waited; None if it is one process alone.
+        Returns the histograms of the durations, for :meth:`hear`.
         """
         meter = provider.get_meter(SCOPE_NAME, __version__)
         record = instruments.register(meter, totals, overhead, dropped, *ready)
         if process is not None:
             instruments.register_process(meter, *process)
+        if ranks is not None:
+            instruments.register_ranks(meter, ranks)
         return record
 
     def hear(self, record: Durations) -> None:

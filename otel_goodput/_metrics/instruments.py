@@ -23,6 +23,7 @@ from otel_goodput._accounting.phase_history import EndedPhases
 from otel_goodput._accounting.rules import CUSTOM_PHASE, PART
 from otel_goodput._accounting.stats import straggler
 from otel_goodput._journal.journal import OVERFLOW
+from otel_goodput._metrics.rank_waits import RankRows, RankWaits
 from otel_goodput._runtime.guard import contain
 from otel_goodput._text.durations import NS, window_name
 from otel_goodput.semconv import Category, JobState, Metric
@@ -32,6 +33,11 @@ Cache = Callable[[], tuple[int, int, float] | None]
 Waits = Callable[[], Mapping[str, int]]  # how long this attempt waited before its program ran: ns by known stage
 Rows = Iterable[tuple[Any, ...]]
 """Values, each followed by the values of the metric's attributes."""
+
+
+def register_ranks(meter: Meter, waits: RankWaits) -> None:
+    """Create the instrument of a job of several ranks; `waits` returns for which of them it waited, None if unknown."""
+    _create(meter, semconv.RANK_WAIT, RankRows(waits))
 
 
 def register_process(meter: Meter, cache: Cache, waits: Waits) -> None:

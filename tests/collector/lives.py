@@ -10,6 +10,7 @@ from .stories import Figure, RunMetric
 HOUR = {semconv.GOODPUT_WINDOW: "1h"}
 ACTIVITIES = {"in_step": semconv.IN_STEP, "elsewhere": semconv.BETWEEN_STEPS}
 LOADING = {**HOUR, semconv.GOODPUT_CATEGORY: Category.DATA_LOADING}
+LOADS_LATE = {semconv.GOODPUT_RANK: "5", semconv.GOODPUT_CATEGORY: Category.DATA_LOADING}
 SHOWN_CLOCKS = (ClockState.DEVICE, ClockState.UNKNOWN)
 SHOWN_STATES = (JobState.RUNNING, JobState.ENDED)
 
@@ -36,7 +37,7 @@ HEALTHY: dict[str, Figure] = {
     "elapsed": growing(0), "ratio": flat(0.95), "in_step": flat(7), "elsewhere": flat(0),
     "ideal": flat(20), "at_risk": sawtooth(20),
     "loading": flat(0.01), "crashes": flat(0), "device": flat(1), "unknown": lambda minute: None,
-    "running": flat(1), "ended": flat(0), "heard": growing(0), "whole": flat(0.9), "highest": float,
+    "waited": flat(0), "running": flat(1), "ended": flat(0), "heard": growing(0), "whole": flat(0.9), "highest": float,
 }  # fmt: skip
 
 
@@ -71,6 +72,9 @@ def run(name: str = "run-7", **figures: Figure) -> list[RunMetric]:
             RunMetric(name, semconv.JOB_STATE, figure[state], {semconv.GOODPUT_JOB_STATE: state})
             for state in SHOWN_STATES
         ),
+        RunMetric(name, semconv.RANK_WAIT, figure["waited"], LOADS_LATE),
+        RunMetric(name, semconv.RANK_WAIT, figure["waited"], {**LOADS_LATE, semconv.GOODPUT_CATEGORY: Category.OTHER}),
+        RunMetric(name, semconv.RANK_WAIT, lambda minute: 2.9 * minute, {**LOADS_LATE, semconv.GOODPUT_RANK: "6"}),
         RunMetric(name, semconv.LAST_SIGN, figure["heard"]),
     ]
 

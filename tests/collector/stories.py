@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from boards import naming
+from otel_goodput import semconv
 from otel_goodput.semconv import METRICS, Metric
 
 from .written import ABSENCE, OTLP_POLICIES, POLICIES, load, selections
@@ -44,7 +45,8 @@ class RunMetric(NamedTuple):
 
 
 class Story(NamedTuple):
-    """The metrics of some runs, and which alerts must fire, by minute: ``ALERT of RUN`` each.
+    """The metrics of some runs, and which alerts must fire, by minute: ``ALERT of RUN`` each, or
+    ``ALERT of RUN, rank RANK``.
 
     `begin` has the minutes in which the run's attempts begin; in Prometheus each has series of its own, and in Cloud
     Monitoring where each `moves` to another zone.
@@ -168,7 +170,10 @@ def _examination(place: str, story: Story, rules: Mapping[str, Any]) -> dict[str
 
     def sample(entry: str) -> dict[str, Any]:
         alert, _, run = entry.partition(" of ")
+        run, _, rank = run.partition(", rank ")
         labels = {"alertname": alert, "alertstate": "firing", "job": "llama", _RUN_LABELS[place]: run}
+        if rank:
+            labels[naming.label(semconv.GOODPUT_RANK)] = rank
         text = ", ".join(f"{key}={json.dumps(value)}" for key, value in {**labels, **severities[alert]}.items())
         return {"labels": f"ALERTS{{{text}}}", "value": 1}
 

@@ -30,6 +30,7 @@ def between(begin: int, end: int) -> dict[str, Figure]:
 
 
 GOODPUT, HANG, LOOP = "GoodputBelowTarget of run-7", "TrainingHang of run-7", "RestartLoop of run-7"
+SLOW = "JobWaitsForRank of run-7, rank 5"
 CLOCK, GONE = "ClockUnknown of run-7", "RunGone of run-7"
 REPEATED = "died, and its last values stay a while"  # as a collector that is scraped has them
 LOOPING = stairs(30, 45, 60)
@@ -63,6 +64,13 @@ STORIES = {
     ),
     "no durable checkpoint": Story(run(at_risk=growing(0)), fires("ProgressAtRisk of run-7", 71)),
     "slow loader": Story(run(loading=flat(0.11)), fires("ExposedDataLoading of run-7", 15)),
+    # In a minute 1.6 s of loading and as much of something else; the other rank has a little less than 5 %.
+    "a slow rank": Story(run(waited=lambda minute: 1.6 * minute), fires(SLOW, 10)),
+    "a slow rank, almost": Story(run(waited=lambda minute: 1.4 * minute), never()),
+    # Whether it still counts after exactly ten minutes depends on the version of Prometheus.
+    "a rank that is slow for a while": Story(
+        run(waited=lambda minute: 30.0 * min(max(0, minute - 60), 2)), {60: set(), 61: {SLOW}, 70: {SLOW}, 73: set()}
+    ),
     "no clock": Story(run(**between(0, MINUTES)), fires(CLOCK, 15)),
     # The last value of the device's clock is there for five minutes more.
     "a clock that is lost and found": Story(run(**between(60, 90)), fires(CLOCK, 80, 90)),
@@ -110,7 +118,7 @@ def test_alerts_fire_when_they_should(place: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", IN_THE_SAME_WORDS)
 def test_the_same_words_mean_the_same_alerts(place: str) -> None:
     """What is judged in Prometheus holds there too: its rules are those, but for the names of metrics."""
-    assert worded(rules_in(place), place) == worded(rules_in("prometheus"), "prometheus") and len(rules_in(place)) == 7
+    assert worded(rules_in(place), place) == worded(rules_in("prometheus"), "prometheus") and len(rules_in(place)) == 8
 
 
 @pytest.mark.parametrize("name", sorted(STORIES.keys() - {REPEATED}))  # nobody repeats a point to Cloud Monitoring
@@ -133,7 +141,7 @@ def test_prometheus_takes_the_rules_and_fills_in_their_texts(tmp_path: Path) -> 
     done = subprocess.run(
         [promtool(), "check", "rules", str(path)], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.returncode == 0 and "7 rules found" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "8 rules found" in done.stdout, done.stdout + done.stderr
     rules = load("alerts/prometheus.yaml")
     (rule,) = [rule for rule in rules["groups"][0]["rules"] if rule["alert"] == "TrainingHang"]
     labels = 'job="llama", instance="run-7/3/0@host"'

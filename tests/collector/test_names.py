@@ -48,6 +48,7 @@ IN_PROMETHEUS = {
     "goodput.job.state": "goodput_job_state_ratio",
     "goodput.job.last_sign_of_life": "goodput_job_last_sign_of_life_seconds",
     "goodput.straggler.ratio": "goodput_straggler_ratio",
+    "goodput.rank.wait.time": "goodput_rank_wait_time_seconds_total",
     "goodput.compile.cache": "goodput_compile_cache_total",
     "goodput.compile.time_saved": "goodput_compile_time_saved_seconds",
     "goodput.telemetry.overhead": "goodput_telemetry_overhead_seconds_total",
@@ -70,6 +71,7 @@ LABELS = {
     "goodput.scheduling.stage": "goodput_scheduling_stage",
     "goodput.signal": "goodput_signal",
     "goodput.activity": "goodput_activity",
+    "goodput.rank": "goodput_rank",
 }
 
 WINDOWS = Settings.windows.usual.split(",")

@@ -246,6 +246,8 @@ def test_windows_and_stragglers_and_no_figures_of_others(tmp_path: Path) -> None
     meter = provider.get_meter(semconv.SCOPE_NAME)
     meter.create_gauge(semconv.STEP_MAX.name).set(7)
     meter.create_gauge(semconv.STRAGGLER.name).set(1.25)
+    late = {semconv.GOODPUT_RANK: "5", semconv.GOODPUT_CATEGORY: semconv.Category.DATA_LOADING}
+    meter.create_counter(semconv.RANK_WAIT.name).add(3, late)
     windows = meter.create_gauge(semconv.RATIO.name)
     windows.set(0.5, {semconv.GOODPUT_WINDOW: semconv.WINDOW_RUN})
     windows.set(0.75, {semconv.GOODPUT_WINDOW: "1h"})
@@ -254,6 +256,7 @@ def test_windows_and_stragglers_and_no_figures_of_others(tmp_path: Path) -> None
     provider.shutdown()
     assert scalars(tmp_path) == {
         "processes/straggler_ratio": [(7, 1.25)],
+        "rank_waits/5/data_loading_s": [(7, 3)],
         "goodput/ratio": [(7, 0.5)],
         "goodput_1h/ratio": [(7, 0.75)],
     }

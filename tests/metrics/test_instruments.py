@@ -67,6 +67,7 @@ TABLE: dict[str, tuple[str, str, set[str], type]] = {
     "goodput.job.state": ("gauge", "1", {"goodput.job.state"}, int),
     "goodput.job.last_sign_of_life": ("gauge", "s", set(), float),
     "goodput.straggler.ratio": ("gauge", "1", set(), float),
+    "goodput.rank.wait.time": ("counter", "s", {"goodput.rank", "goodput.category"}, float),
     "goodput.compile.cache": ("counter", "{function}", {"goodput.compile.cache.result"}, int),
     "goodput.compile.time_saved": ("updown", "s", set(), float),
     "goodput.telemetry.overhead": ("counter", "s", set(), float),
@@ -79,6 +80,7 @@ NEEDS_MORE = {
     "goodput.productivity",
     "goodput.straggler.ratio",
     "goodput.disruption.time_to_regain",
+    "goodput.rank.wait.time",
 }
 
 

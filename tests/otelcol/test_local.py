@@ -56,7 +56,7 @@ UNANSWERED |= {
     "What did the compilation cache save?",
     "What did an attempt wait for?",
 }
-SILENT |= {semconv.COMPILE_CACHE, semconv.COMPILE_TIME_SAVED, semconv.SCHEDULING_DURATION}
+SILENT |= {semconv.RANK_WAIT, semconv.COMPILE_CACHE, semconv.COMPILE_TIME_SAVED, semconv.SCHEDULING_DURATION}
 
 
 class Seen(NamedTuple):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from boards.naming import label
 from boards.promql import Dialect
 from boards.slots import (
     AT_RISK,
@@ -16,6 +17,7 @@ from boards.slots import (
     HANG_LEAST,
     HANG_MULTIPLE,
     HANG_OTHER,
+    RANK_WAIT,
     RESTARTS,
     SILENCE,
     TARGET,
@@ -30,6 +32,7 @@ WARNING: Final = "warning"
 
 GONE: Final = "RunGone"
 
+RANK_WINDOW: Final = "10m"  # in which waits for a rank are counted
 LOOP_WINDOW: Final = "1h"  # in which disruptions are counted for a restart loop
 GONE_WINDOW: Final = "6h"  # for how long a run that is gone is remembered
 
@@ -113,6 +116,11 @@ def _at_risk(words: Dialect) -> str:
 def _exposed_loading(words: Dialect) -> str:
     loading = {semconv.GOODPUT_WINDOW: WINDOW, semconv.GOODPUT_CATEGORY: Category.DATA_LOADING}
     return f"{words.of_run('max', words.select(semconv.BADPUT_RATIO, loading))} > {DATA_LOADING:g}"
+
+
+def _waits_for_rank(words: Dialect) -> str:
+    waited = words.select(semconv.RANK_WAIT, {}, f"rate({{}}[{RANK_WINDOW}])")
+    return f"{words.of_run('sum', waited, [semconv.GOODPUT_RANK])} > {RANK_WAIT:g}"
 
 
 def _clock_unknown(words: Dialect) -> str:
@@ -221,6 +229,22 @@ def rules() -> list[Rule]:
                 "Since when? If step times changed at the same time, check the hosts: CPU, memory, page cache.",
                 "The data's storage: throughput, throttling, a remote region.",
                 "Prefetch more batches, or give the input pipeline more workers.",
+            ),
+        ),
+        Rule(
+            name="JobWaitsForRank",
+            title="The job waits for a rank",
+            severity=WARNING,
+            hold_min=0,
+            expression=_waits_for_rank,
+            value=f"{share} of the time it waits for rank {{{{ $labels.{label(semconv.GOODPUT_RANK)} }}}}",
+            means=f"In more than {RANK_WAIT:.0%} of the last {RANK_WINDOW}, all other ranks waited for the same one "
+            f"(`{semconv.GOODPUT_RANK}`). There is one alert for each such rank.",
+            look=(
+                f"What does it do meanwhile (`{semconv.GOODPUT_CATEGORY}`), and since when? See the dashboard.",
+                f"`{Category.DATA_LOADING}`: its data, and its host's CPU, memory and disk.",
+                f"`{Category.STALLED}`, `{Category.OTHER}`: `py-spy dump --pid PID` on its host.",
+                "Is it always the same host, whichever rank runs there? Replace the host.",
             ),
         ),
         Rule(

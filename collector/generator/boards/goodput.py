@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from boards.board import Across, Board, Bound, Panel, Query, Read, Section, Unit, View
-from boards.slots import AT_RISK, EACH, HANG_LEAST, LAST_WINDOW, SILENCE, TARGET, WINDOW
+from boards.slots import AT_RISK, EACH, HANG_LEAST, LAST_WINDOW, RANK_WAIT, SILENCE, TARGET, WINDOW
 from otel_goodput import semconv
 from otel_goodput.semconv import Category, JobState
 
@@ -212,6 +212,16 @@ def _life() -> list[Panel]:
             Unit.COUNT,
             [Query(semconv.JOB_STATE, by=(semconv.GOODPUT_JOB_STATE,), across=Across.MAX)],
             width=6,
+            zeros=False,
+        ),
+        Panel(
+            "Which rank does it wait for?",
+            "Share of the time in which all other ranks wait for one, by rank and what it does meanwhile.",
+            View.LINES,
+            Unit.SHARE,
+            [Query(semconv.RANK_WAIT, by=(semconv.GOODPUT_RANK, semconv.GOODPUT_CATEGORY), read=Read.RATE)],
+            width=6,
+            bound=Bound(RANK_WAIT),
             zeros=False,
         ),
         Panel(

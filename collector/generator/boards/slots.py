@@ -39,5 +39,6 @@ SILENCE_WHOLE_MINUTES: Final = Slot("gone_whole_minutes")  # in seconds, rounded
 RESTARTS: Final = Slot("restarts")
 AT_RISK: Final = Slot("at_risk")
 DATA_LOADING: Final = Slot("data_loading")
+RANK_WAIT: Final = Slot("rank_wait")
 
 DATASOURCE: Final = Slot("datasource")
