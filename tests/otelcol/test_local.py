@@ -55,6 +55,7 @@ UNANSWERED |= {
     "Does the compilation cache hit?",
     "What did the compilation cache save?",
     "What did an attempt wait for?",
+    "Which rank does it wait for?",
 }
 SILENT |= {semconv.RANK_WAIT, semconv.COMPILE_CACHE, semconv.COMPILE_TIME_SAVED, semconv.SCHEDULING_DURATION}
 
