@@ -47,6 +47,7 @@ def weighted_partition(parts: Sequence[tuple[int, Partition]], elapsed: int) -> 
         for name, time in part.custom.items():
             add(Category.CUSTOM, name, weight * time)
     times = shared(sums, elapsed)
+    elapsed = sum(times.values())  # 0 if no time of any device has passed
     devices = sum(weight * part.elapsed for weight, part in parts)
     unknown = sum(weight * part.unknown for weight, part in parts)
     tops = [part.max_productive_step for _, part in parts if part.max_productive_step is not None]

@@ -446,6 +446,15 @@ def test_a_rank_that_others_of_its_role_wait_for_costs_the_job_their_part_of_the
     assert account.costs.latest == {Cause(3, LOAD, ""): (NS, 49 * NS)}
 
 
+def test_roles_of_which_no_time_has_passed_have_none_to_divide() -> None:
+    account = JobAccount()
+    for rank, begin in enumerate((0, 5 * NS)):
+        account.place(rank, str(rank))
+        account.join(rank, begin)
+        account.leave(rank, begin, died=False)
+    assert account.totals().run.elapsed == 0 == sum(account.totals().run.categories.values())
+
+
 def test_one_role_of_all_ranks_is_the_job() -> None:
     job, named = UpdatedJob(2), UpdatedJob(2)
     for rank in range(2):
