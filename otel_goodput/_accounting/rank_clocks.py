@@ -63,6 +63,7 @@ class RankClocks:
             [RankStep(step.number, moved(step.begin), moved(step.end), step.flags) for step in update.steps],
             [Piece(moved(piece.begin), moved(piece.end), *piece[2:]) for piece in update.pieces],
             None if opened is None else opened._replace(since=moved(opened.since)),
+            update.size,
         )
 
     def compare(self, rank: int, steps: Iterable[RankStep]) -> None:

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_goodput._accounting import Ledger
+from otel_goodput._accounting import Ledger, rank_updates
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event, Item, Turns, events_of, following
-from otel_goodput._accounting.rank_groups import MOST, grouped
+from otel_goodput._accounting.rank_groups import grouped
 from otel_goodput._accounting.rank_updates import Opened, RankUpdate
 from otel_goodput._accounting.ranks import DIED, STEP_TIME, Piece, RankStep
 from otel_goodput._accounting.rules import (
@@ -308,6 +308,14 @@ def test_who_does_not_ask_is_given_nothing_and_copies_note_nothing() -> None:
 
 # --- groups -----------------------------------------------------------------------------------------------------------
 
+FEW = 256
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more steps than this wait for an update."""
+    monkeypatch.setattr(rank_updates, "MOST", FEW)
+
 
 def fast_loop(count: int, period: int, flags: int = 0) -> list[Item]:
     """A loop of `count` steps that take up to `period` ns each, after a load that takes as long."""
@@ -331,13 +339,14 @@ def times(update: RankUpdate) -> dict[object, int]:
     return dict(spent)
 
 
+@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("alone", [False, True], ids=["turns", "events"])
 def test_more_steps_than_fit_come_in_groups_that_add_up(alone: bool) -> None:
     loop = fast_loop(6_000, 20_000)
     every = [*events_of(loop)]
     steps, pieces = expected(traced(every, at=every[-1].time))
     taken = updates(every if alone else loop, random.Random(1), 0.001 if alone else 0.1, whole=False)
-    assert max(len(update.steps) for update in taken) <= MOST and max(update.size for update in taken) >= 4
+    assert max(len(update.steps) for update in taken) <= FEW and max(update.size for update in taken) >= 4
     whole = together(taken)
     assert whole.steps[-1].number == steps[-1].number
     assert times(whole) == times(whole._replace(steps=steps, pieces=pieces))
@@ -361,16 +370,18 @@ def test_finer_groups_are_put_together_to_coarser_ones() -> None:
     assert steps[1000] in coarse and sum(step.number % 32 == 0 for step in coarse) == 3_000 // 32 + 1
 
 
+@pytest.mark.usefixtures("few")
 def test_a_loop_of_many_steps_without_an_update_takes_little_room() -> None:
     ledger = Ledger()
     ledger.begin_updates()
     for item in fast_loop(20_000, 2_000):
         ledger.feed([item])
     update = ledger.take_update(10 * SECOND)
-    assert update is not None and len(update.steps) <= MOST and update.size >= 64
-    assert len(update.pieces) <= MOST + 2
+    assert update is not None and len(update.steps) <= FEW and update.size >= 64
+    assert len(update.pieces) <= FEW + 2
 
 
+@pytest.mark.usefixtures("few")
 def test_the_last_steps_of_a_fast_loop_are_known_soon_after_it_stands_still() -> None:
     loop = fast_loop(3_001, 20_000)[:-1]
     ledger = Ledger()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from otel_goodput._accounting.events import FAILED, NO_STEP, NOT_KNOWN
+from otel_goodput._accounting.rank_groups import MOST as GROUPED
 from otel_goodput._accounting.rank_updates import Opened, RankUpdate
 from otel_goodput._accounting.ranks import STEP_TIME, Piece, RankStep
 from otel_goodput._accounting.rules import CUSTOM, DATA_LOADING_TIME
@@ -79,7 +80,7 @@ def test_a_message_is_read_as_it_was_written() -> None:
 def test_a_step_and_its_load_take_few_bytes() -> None:
     few, many = (len(encode(message(steady(count)))) for count in (10, 110))
     assert (many - few) / 100 <= 14
-    assert few <= 1024  # at two steps a second, in five seconds
+    assert few <= 1024 and len(encode(message(steady(GROUPED)))) < MOST // 4  # at two steps a second, in five seconds
 
 
 def test_texts_are_cut_and_names_are_counted() -> None:
