@@ -268,26 +268,26 @@ def lightness(color: list[int]) -> float:
     return float(116 * sum(a * b for a, b in zip((0.2126, 0.7152, 0.0722), linear, strict=True)) ** (1 / 3) - 16)
 
 
-@pytest.mark.parametrize("median", [0.3, 0.75, 0.92, 0.99])
-def test_the_scale_goes_one_way_and_is_steep_below_the_median(chromium: Any, median: float) -> None:
-    good = [lightness(color) for color in evaluated(chromium, SHOWS, "shows.colors(given, true)", median)]
-    assert all(later > earlier - 0.2 for earlier, later in pairwise(good))  # colors are rounded
-    middle = round(100 * median)
-    assert good[middle] - good[middle - 12] > 25  # of 75 from end to end; a scale from 0 to 100 has 9
-    loss = [lightness(color) for color in evaluated(chromium, SHOWS, "shows.colors(given, false)", 1 - median)]
-    assert all(later < earlier + 0.2 for earlier, later in pairwise(loss))
-    assert loss[100 - middle] - loss[100 - middle + 12] > 25
+def test_the_scale_goes_one_way_and_is_steep_below_the_median(chromium: Any) -> None:
+    medians = [0.3, 0.75, 0.92, 0.99]
+    both = "given.map((median) => [shows.colors(median, true), shows.colors(1 - median, false)])"
+    for median, (of_good, of_loss) in zip(medians, evaluated(chromium, SHOWS, both, medians), strict=True):
+        good, loss, middle = [*map(lightness, of_good)], [*map(lightness, of_loss)], round(100 * median)
+        assert all(later > earlier - 0.2 for earlier, later in pairwise(good))  # colors are rounded
+        assert all(later < earlier + 0.2 for earlier, later in pairwise(loss))
+        assert good[middle] - good[middle - 12] > 25  # of 75 from end to end; a scale from 0 to 100 has 9
+        assert loss[100 - middle] - loss[100 - middle + 12] > 25
 
 
 def test_cells_are_means_over_time_and_the_worst_of_rows_that_share_one(chromium: Any) -> None:
     usual = [235] * 8
     dips = [*usual[:4], 204, 204, *usual[:2]]
-    shown = evaluated(chromium, SHOWS, "shows.map(given, 4)", [usual, usual, usual, dips])
+    both = "[shows.map(given, 4), shows.rowsOf([8, 512, 5000])]"
+    shown, (few, full, many) = evaluated(chromium, SHOWS, both, [usual, usual, usual, dips])
     assert shown["median"] == pytest.approx(0.92, abs=0.003)
     assert shown["cells"][12:] == pytest.approx([0.92, 0.92, 0.8, 0.92], abs=0.003)
     assert shown["worst"] == pytest.approx([0.92] * 4 + [0.92, 0.92, 0.8, 0.92], abs=0.003)
     [aside] = shown["aside"]
     assert (aside["row"], aside["first"], aside["last"]) == (3, 2, 2)
-    few, full, many = evaluated(chromium, SHOWS, "shows.rowsOf(given)", [8, 512, 5000])
     assert (few["together"], few["rowHeight"], full["together"], full["rowHeight"]) == (1, 22, 1, 1)
     assert many["rowHeight"] * 5000 / many["together"] <= 512
