@@ -11,7 +11,7 @@ from otel_goodput._accounting.job import Cause
 from otel_goodput._accounting.rules import NAMES, NS
 from otel_goodput.semconv import OTHER_RANKS
 
-# How long the job has waited for each cause, ns; None while it is not known.
+# How long the job has waited for each cause since this process began, ns; None while it is not known.
 RankWaits = Callable[[], "Mapping[Cause, int] | None"]
 Costs = Counter[str]  # ns by category
 
