@@ -20,9 +20,12 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import otel_goodput
 from otel_goodput import semconv
+from otel_goodput._accounting.job import Cause
+from otel_goodput._accounting.rules import DATA_LOADING_TIME
 from otel_goodput._accounting.stats import Pace
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.sidecars import checked_json
+from otel_goodput._metrics.instruments import register_ranks
 from otel_goodput._resources import process
 from otel_goodput._settings import envvars, options
 from otel_goodput._tools import cli, commands
@@ -158,6 +161,8 @@ def test_metrics_in_the_table_are_those_that_are_exported(tmp_path: Path) -> Non
     other = Pace(1, time.time_ns(), 20, 10**6, 10**6, 0)
     run.file("pace", 1).write_bytes(checked_json({"attempt": recorder.attempt, **other._asdict()}))
     assert recorder.tracer is not None
+    meter = recorder.meter_provider.get_meter(semconv.SCOPE_NAME)
+    register_ranks(meter, lambda: {Cause(1, DATA_LOADING_TIME, ""): 10**9})
     recorder.tracer.hooks.compile_cache.use()
     recorder.tracer.hooks.waits = dict.fromkeys(semconv.SCHEDULING_STAGES, 10**9)
     with recorder.job():
