@@ -17,17 +17,18 @@ class CostBins(Generic[K]):
 
     Attributes:
         bins: by number, which is the begin over the width: ns by cause. Numbers without any are missing.
+        power: of two: the width, ns.
     """
 
     def __init__(self) -> None:
         self.bins: dict[int, dict[K, int]] = {}
-        self._power = FINEST
+        self.power = FINEST
         self._begin = self._end = 0  # of all time that was added, ns
 
     @property
     def width(self) -> int:
         """Of a bin, ns."""
-        return 1 << self._power
+        return 1 << self.power
 
     def add(self, cause: K, begin: int, end: int) -> None:
         """Add time from `begin` to `end` (ns), not before what was added last."""
@@ -36,9 +37,9 @@ class CostBins(Generic[K]):
         if not self._end:
             self._begin = self._end = begin
         before, self._end = self._end, max(self._end, end)
-        while (self._end - 1 >> self._power) - (self._begin >> self._power) >= MOST:
+        while (self._end - 1 >> self.power) - (self._begin >> self.power) >= MOST:
             self._widen()
-        power = self._power
+        power = self.power
         for number in range(begin >> power, (end - 1 >> power) + 1):
             held = self.bins.setdefault(number, {})
             held[cause] = held.get(cause, 0) + min(end, number + 1 << power) - max(begin, number << power)
@@ -60,8 +61,16 @@ class CostBins(Generic[K]):
         for cause, (first, last, spent) in opened.items():
             yield first * self.width, (last + 1) * self.width, cause, spent
 
+    def restore(self, power: int, bins: dict[int, dict[K, int]]) -> None:
+        """Go on with bins of the width ``1 << power``. Raises ValueError if they are not as this makes them."""
+        if power < FINEST or (bins and max(bins) - min(bins) >= MOST):
+            raise ValueError("the bins are not of an expected width")
+        self.power, self.bins = power, bins
+        self._begin = min(bins, default=0) << power
+        self._end = max(bins, default=-1) + 1 << power
+
     def _widen(self) -> None:
-        self._power += 1
+        self.power += 1
         narrow, self.bins = self.bins, {}
         for number, held in narrow.items():
             wide = self.bins.setdefault(number >> 1, {})

@@ -489,7 +489,10 @@ class Cursor(AccountState):
         if phase == rules.COMPILE:
             self.steps.compiles(self.hosts[-1] if self.hosts and inside else None)
         elif phase == rules.SAVE:
-            self.steps.begin_save(key, step, inside)
+            if flags & ev.COVERS:
+                self.steps.saves[key] = min(step, self.steps.highest)
+            else:
+                self.steps.begin_save(key, step, inside)
         elif phase == rules.RESTORE and inside:
             # What an evaluation restores amid training, in a custom phase, does not move it (rule R4).
             if not (self.steps.life.steps_started and max(self.blockers.values(), default=0) >= rules.FIXED):

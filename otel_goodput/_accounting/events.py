@@ -32,9 +32,10 @@ LIMIT: Final = 14  # the limit of the steps that start from now on is `key` ns; 
 SUSPENDED: Final = 15  # the machine was suspended for `key` ns from `time` on
 LABEL: Final = 16  # the checkpoint that the open phase `key` saves or restores is labeled `step`
 
-# Flags of START and END.
+# Flags of START and END. COVERS is in the job's own records only.
 NONBLOCKING: Final = 1  # START: the phase does not block training
 OVERLAPPING: Final = 2  # START: opened in another task than the steps, so it owns no time of a step
+COVERS: Final = 8  # START of a save: `step` is the latest step that it stands for
 NUMBERED: Final = 4  # START of the first step since a restart or a restore: the user gave its number
 FAILED: Final = 2  # END: the phase was left early, by an exception or a break
 PENDING: Final = 4  # END of a save: its checkpoint is not durable yet; a DURABLE event follows

@@ -97,6 +97,10 @@ class JobAccount:
         self._latest = self._looked = NOT_KNOWN  # sign of life of any rank, ns
         self._began = NOT_KNOWN  # the first of all, ns
 
+    def remember(self, costs: Costs) -> None:
+        """Continue with the `costs` so far of the ranks without a role."""
+        self._first.group.costs = costs
+
     # --- what ranks report --------------------------------------------------------------------------------------------
 
     def place(self, rank: int, role: str = "", devices: int = 1) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.events import KEYS, STRIDE, Event
+from otel_goodput._accounting.ledger import Ledger
 from otel_goodput._accounting.ranks import OPEN, STEP_TIME, JobStep, Stretch
 from otel_goodput._accounting.rules import (
     COMPILE,
@@ -40,14 +41,18 @@ _FLAGS: Final = ev.FAILED | ev.LEFT | ev.IDLE
 class JobEvents:
     """Makes events of what a :class:`~otel_goodput._accounting.ranks.RankMerger` decides.
 
-    `attempt` is the number of the latest attempt of the job before; -1 if there was none.
+    Args:
+        before: the account of the job so far, which they continue.
     """
 
-    def __init__(self, attempt: int = -1) -> None:
-        self._key = 1
-        self._attempt = attempt
-        self._job = 0  # key of the attempt's job
-        self._away = True  # no rank is there, or the job waits for one that is away
+    def __init__(self, before: Ledger | None = None) -> None:
+        settled = None if before is None or before.settled.begin is None else before.settled
+        self._key = 1 if settled is None else settled.now & KEYS
+        self._attempt = -1 if settled is None else settled.steps.life.number  # the latest
+        opened = () if before is None else before.opened
+        self._job = next((one.key for one in opened if one.phase == JOB), 0)  # key of the attempt's job
+        # No rank is there, or the job waits for one that is away.
+        self._away = settled is None or not settled.alive
 
     def events(self, items: Iterable[Stretch | JobStep]) -> Iterator[Event]:
         """Yield the events of successive `items`."""

@@ -62,6 +62,7 @@ class Ledger(State):
     # In place of pending events: turns that wait together for the device, and the ends of the first of their steps.
     _dispatched: Turns | None = None
     _left: list[int]
+    covers: dict[int, int]  # the latest step that each save stands for, by key, since `begin_updates`
     _free = 0  # the latest end on the device that was recorded, ns
     _notes: RankNotes | None = None
     _noted = (0, 0)  # positions in them of the older checkpoint and the newer one
@@ -493,7 +494,7 @@ class Ledger(State):
 
     def begin_updates(self, *, whole: bool = False) -> None:
         """Note from now on what :meth:`take_update` returns: of the latest attempt, or of the `whole` run."""
-        self._notes = RankNotes(whole=whole)
+        self._notes, self.covers = RankNotes(whole=whole), {}
         self._begin_log()
         self._note()
 
@@ -501,6 +502,7 @@ class Ledger(State):
         """Have the settled cursor note whose time passes."""
         if self._notes is not None:
             self.settled.noted = self._notes.rows
+            self.settled.steps.covers = self.covers
             self.settled.choose()
 
     def take_update(self, at: int, *, last: bool = False) -> RankUpdate | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from heapq import merge
 from operator import attrgetter
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.cost_bins import CostBins
-from otel_goodput._accounting.events import NOT_KNOWN, Event
+from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event
 from otel_goodput._accounting.job_events import JobEvents
 from otel_goodput._accounting.ledger import Ledger
 from otel_goodput._accounting.ranks import JobStep, Piece, RankMerger, RankStep, Stretch
@@ -22,17 +22,20 @@ AGAIN: Final = 60 * NS  # a job that waits for the same within so long has waite
 _FOR_ALL: Final = frozenset({ev.DURABLE, ev.LABEL, ev.NOTICE, ev.LIMIT, ev.LOOP, ev.SLICES})
 
 
-def holds_for_job(event: Event) -> Event | None:
-    """Return what an event of the leader says of the job; None if it is about the leader's time only.
+def holds_for_job(event: Event, covers: Mapping[int, int]) -> Iterable[Event]:
+    """Return what an event of the leader says of the job; nothing if it is about the leader's time only.
 
     That is which checkpoints there are (not how long it takes to save them, which is in the pieces of the ranks),
-    announced ends, limits of steps, and counts of slices.
+    announced ends, limits of steps, and counts of slices. `covers` is the latest step that a save stands for, by key.
     """
     if event.kind in _FOR_ALL:
-        return event
+        return (event,)
     if event.phase != SAVE or event.kind not in (ev.START, ev.END):
-        return None
-    return event._replace(flags=event.flags | ev.NONBLOCKING) if event.kind == ev.START else event
+        return ()
+    if event.kind == ev.END:
+        return (event,)
+    begin = event._replace(flags=ev.NONBLOCKING | ev.COVERS, step=covers.get(event.key, NO_STEP))
+    return (begin, Event(event.time, ev.LABEL, 0, event.key, event.step)) if event.step >= 0 else (begin,)
 
 
 class Cause(NamedTuple):
@@ -99,7 +102,7 @@ class RankGroup:
         self.costs = Costs()
         settled = self.ledger.settled
         self.merger = RankMerger(spread, NOT_KNOWN if settled.begin is None else settled.now, expected)
-        self._events = JobEvents(-1 if settled.begin is None else settled.steps.life.number)
+        self._events = JobEvents(self.ledger)
         self._record = self.ledger.feed if record is None else record
         self._leaders: deque[Event] = deque()
         self._limit: Event | None = None  # of steps, that the leader set last

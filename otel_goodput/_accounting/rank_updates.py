@@ -69,6 +69,14 @@ class RankUpdate(NamedTuple):
     opened: Opened | None
     size: int = 1
 
+    def after(self, moment: int) -> RankUpdate:
+        """Return what it says of the time after `moment` (ns)."""
+        steps = [
+            one._replace(begin=max(one.begin, moment)) for one in self.steps if one.end == NOT_KNOWN or one.end > moment
+        ]
+        pieces = [one._replace(begin=max(one.begin, moment)) for one in self.pieces if one.end > moment]
+        return self._replace(steps=steps, pieces=pieces)
+
     def followed_by(self, after: RankUpdate) -> RankUpdate:
         """Return this update and the next one as one."""
         steps = list(self.steps)

@@ -404,6 +404,16 @@ class RankMerger:
         died = {rank: step for rank, step in members.items() if step.flags & DIED}
         if all(step.flags & FAILED and self._hung(rank, step) for rank, step in (died or members).items()):
             return False
+        if number == self._broken and not any(self._ranks[rank].went_back for rank in members):
+            return False  # these completed the step in which another one died
+        begin, end = min(step.begin for step in members.values()), max(step.end for step in members.values())
+        if any(
+            self._ranks[rank].latest == number - 1
+            and piece.begin <= end <= piece.end
+            and 0 <= begin - piece.begin < self.spread
+            for rank, piece in self._absences(end + 1)
+        ):
+            return False  # the same, but it gave its last sign of life when the step began
         if number > self._number:
             return True
         before = sum(one.taken for one in self._ranks.values())

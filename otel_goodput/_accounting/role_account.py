@@ -90,8 +90,14 @@ class RoleAccount:
         self._call(rank, methodcaller("feed", rank, steps, pieces, known))
 
     def note(self, rank: int, events: Sequence[Event]) -> None:
-        """Take events of the leader, `rank`, that hold for the job. They are in order of time."""
-        self._call(rank, methodcaller("note", events))
+        """Take events of the leader, `rank`, that hold for the job, and so for each rank. They are in order of time."""
+        if self._apart:
+            for each in self.ranks | {rank}:
+                self._account_of(each).note(events)
+            return
+        self.group.note(events)
+        if self._trial:
+            self._log += [(each, methodcaller("note", events)) for each in self.ranks | {rank}]
 
     def conclude(self, *, failed: bool) -> None:
         """Note that the job is over on all ranks; see :meth:`RankGroup.conclude`."""

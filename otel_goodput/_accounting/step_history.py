@@ -62,6 +62,7 @@ class StepHistory(KeptSteps):
     latest: int | None = field(Optional(codec.KEY), key="latest_key")
     previous: int | None = field(Optional(codec.NUMBER), key="previous_step")
     observed: bool = field(codec.FLAG, False, key="device_observed")
+    covers: dict[int, int] | None = None  # the latest step that each save stands for, by key; None: nobody asks
     saves: dict[int, int] = field(Pairs(codec.KEY, codec.NUMBER, SAVES), make=dict, key="pending_saves")
     checkpoints: Checkpoints = field(Part(lambda: Checkpoints), make=Checkpoints)
     restores: dict[int, int] = field(Pairs(codec.KEY, codec.NUMBER), make=dict, key="open_restores")
@@ -489,6 +490,11 @@ class StepHistory(KeptSteps):
             if stall is not None and stall.number == number:
                 self.give_back(index, self.stalls.pop(index))
 
+    @property
+    def highest(self) -> int:
+        """The highest number of a step that is done, or open."""
+        return max([self.progress.top, *(one.number for one in self.running.values())])
+
     def begin_save(self, key: int, label: int, blocking: bool) -> None:
         """Begin to save a checkpoint, which stands for the steps that are done, whatever its label.
 
@@ -502,6 +508,8 @@ class StepHistory(KeptSteps):
             ):  # fmt: skip
                 covered = one.number
         self.saves[key] = covered
+        if self.covers is not None:
+            self.covers[key] = covered
         if len(self.saves) > SAVES:
             del self.saves[next(iter(self.saves))]
         if label >= 0 and covered >= 0:

@@ -77,7 +77,7 @@ def _mean(shares: Iterable[tuple[int, Mapping[str, float]]]) -> dict[str, float]
 def weighted_totals(parts: Sequence[tuple[int, Totals]]) -> Totals:
     """Return the sum of accounts, with their weights. They are of ranks that do not step together, or of roles.
 
-    Steps are counted for all of them. What is of one loop only, as the usual length of steps, is that of the first.
+    What is of one loop only, as the number of steps and their usual length, is that of the first.
     """
     all_ = [totals for _, totals in parts]
     first, begins = all_[0], [totals.started_at for totals in all_ if totals.started_at is not None]
@@ -103,10 +103,6 @@ def weighted_totals(parts: Sequence[tuple[int, Totals]]) -> Totals:
             for index, span in enumerate(spans)
         ],
         recent=_recent(parts),
-        executed=sum(totals.executed for totals in all_),
-        kept=sum(totals.kept for totals in all_),
-        lost=sum(totals.lost for totals in all_),
-        pending=sum(totals.pending for totals in all_),
         at_risk=max(totals.at_risk for totals in all_),
         skewed_clocks=any(totals.skewed_clocks for totals in all_),
         observed=any(totals.observed for totals in all_),

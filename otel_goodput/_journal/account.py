@@ -42,6 +42,7 @@ class Listeners:
     """The listeners of one account. They are called on whichever thread feeds the ledger, while it is locked."""
 
     on_events: OnEvents | None = None  # with the events that the ledger takes
+    on_single: OnEvents | None = None  # with those of them that are not of a steady loop
     # With the durations of completed steps, ns, and phases that have ended, each with its ``error.type`` or "". They
     # wait until they are recorded, which takes longer.
     on_durations: OnDurations | None = None
@@ -49,6 +50,9 @@ class Listeners:
 
     def listen_to_events(self, on_events: OnEvents | None) -> None:
         self.on_events = on_events
+
+    def listen_to_single(self, on_single: OnEvents) -> None:
+        self.on_single = on_single
 
     def listen_to_durations(self, on_durations: OnDurations, record: RecordSome) -> None:
         self.on_durations, self.record = on_durations, record
@@ -199,6 +203,8 @@ class Account:
                 self.ledger.feed(events)
                 if listeners.on_events is not None:
                     listeners.on_events([*events_of(events)])
+                if listeners.on_single is not None:
+                    listeners.on_single([one for one in events if isinstance(one, ev.Event)])
             finished, ended = self.ledger.take_collected()
             if listeners.on_durations is not None and (finished or ended):
                 listeners.on_durations(finished, [(one, self.journal.errors.pop(one.key, "")) for one in ended])

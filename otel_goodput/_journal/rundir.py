@@ -29,10 +29,12 @@ logger = redacting_logger(__name__)
 _LONGEST: Final = 150
 IDENTITY_FILE: Final = "run.json"
 REASONS_FILE: Final = "disruptions.reasons"
+JOB: Final = "job"  # a folder in that of the run
 _ATTEMPTS: Final = 2**31  # attempt numbers are below this; a higher one would leave none for the next attempt
 SNAPSHOT: Final = 2**30  # bytes; 130 million steps
 DIGEST: Final = files.MIB
 REASONS: Final = files.MIB
+WAITS: Final = files.MIB
 FACTS: Final = 64 * files.KIB
 USAGE: Final = 256 * files.KIB
 # A change of a folder within the granularity of its time stamps, or of a clock elsewhere, is not seen by the stamp.
@@ -54,6 +56,7 @@ _KNOWN: Final = (
     (re.compile(re.escape(REASONS_FILE)), REASONS),
     (re.compile(r"p\d{4,9}\.snapshot"), SNAPSHOT),
     (re.compile(r"p\d{4,9}\.digest"), DIGEST),
+    (re.compile(r"p\d{4,9}\.waits"), WAITS),
     (re.compile(r"a\d{4,10}-p\d{4,9}\.facts"), FACTS),
     (_USAGE, USAGE),
     (re.compile(r"a\d{4,10}-p\d{4,9}\.recovered"), files.SMALL),
@@ -88,6 +91,11 @@ class RunDirectory:
         self.journal = path / "journal"
         self.productivity_path = self.journal / "productivity.json"  # for figures that events cannot give
         self.reasons_path = self.journal / REASONS_FILE  # recorded afterwards: the job never reads or writes them
+
+    @property
+    def of_job(self) -> RunDirectory:
+        """The folder with the job's own records: what all its ranks do together, as the run of one process."""
+        return RunDirectory(self.path / JOB)
 
     def create(self, identity: dict[str, Any]) -> None:
         """Create the folder, readable only by its owner, and write run.json if it does not exist.
@@ -301,6 +309,14 @@ class RunDirectory:
                 files.remove_folder(self.path)
         except OSError as error:
             logger.warning("journal: an attempt without phases is left in %s: %s", self.path, error.strerror or error)
+
+    def clear(self) -> None:
+        """Remove all files of the journal. An error is logged."""
+        try:
+            for name in self._all_names():
+                files.remove(self.journal / name)
+        except OSError as error:
+            logger.warning("journal: %s cannot be cleared: %s", self.journal, error.strerror or error)
 
     def lock(self, attempt: int, process: int) -> Lock:
         return Lock(self.file("lock", attempt, process))

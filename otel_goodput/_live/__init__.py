@@ -17,6 +17,7 @@ from otel_goodput._journal.facts import FactSheet, facts_of
 from otel_goodput._journal.usage import UsageSheet
 from otel_goodput._live.keeper import Keeper
 from otel_goodput._live.opening import Opened, in_memory_journal, open_journal
+from otel_goodput._live.ranks import RankExchange
 from otel_goodput._metrics import instruments
 from otel_goodput._metrics.instruments import Durations
 from otel_goodput._metrics.rank_waits import RankWaits
@@ -48,6 +49,8 @@ class LiveAccount:
         self.account = Account(opened.journal, ledger, clock, leap)
         self._keeper: Keeper | None = None
         opened.introduce(self.account)
+        # What the ranks of the job exchange; None if this is the only one.
+        self.ranks = None if config.process_count < 2 or in_memory else RankExchange(config, self.account)
         self.facts = FactSheet(config, self.attempt, clock())
         self.usage = UsageSheet(self.attempt, config.process_index) if config.usage_interval else None
         self.account.begin_attempt(flags, opened.restored.last_sign, config.stalled_after)
@@ -149,6 +152,8 @@ class LiveAccount:
             first, run, ledger = opened.journal.current, opened.run, opened.restored.ledger
             first.release()
             ledger.collect()
+            if self.ranks is not None:
+                self.ranks.collect(ledger)
             if run is None or first.path is None:
                 return False
             keeper.move(run, opened.attempt, first.path, opened.restored)

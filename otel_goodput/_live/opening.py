@@ -153,7 +153,7 @@ def open_journal(config: Config, clock: Clock, *, begun: bool = False, only: str
                         why = error.strerror or error
                         logger.warning("journal: %s is damaged, and cannot be set aside: %s", path, why)
                 run.create(identity)  # run.json may just have been set aside as damaged
-                first = _first_segment(run, attempt, process)
+                first = first_segment(run, attempt, process)
                 break
         except OSError as error:
             if only:
@@ -348,7 +348,7 @@ def _folders(base: Path, mirror: Mirror | None) -> set[str]:
     return names
 
 
-def _first_segment(run: RunDirectory, attempt: int, process: int) -> Segment:
+def first_segment(run: RunDirectory, attempt: int, process: int) -> Segment:
     """Create the first segment, under the next free name if foreign files have its name."""
     for serial in range(_STRANGERS):
         try:

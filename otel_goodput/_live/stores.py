@@ -51,10 +51,16 @@ class JaxStore:
 
     @staticmethod
     def client() -> Any:
-        """The client of this process; None if jax is not imported, or not initialized as one process of several."""
+        """The client of this process; None if jax is not imported, or not initialized as one process of several.
+
+        Whoever uses it before it is connected, or while it is shut down, ends the processes of the job: the service
+        takes the call for one of a process that has restarted. jax sets the client first, and what watches for
+        preemptions after it has connected, and removes that first.
+        """
         state: Any = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
         client = getattr(state, "client", None)
-        return client if hasattr(client, "key_value_dir_get_bytes") else None
+        connected = getattr(state, "preemption_sync_manager", None) is not None
+        return client if connected and hasattr(client, "key_value_dir_get_bytes") else None
 
     def _client(self) -> Any:
         client = self.client()

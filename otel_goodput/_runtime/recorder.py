@@ -39,8 +39,10 @@ from otel_goodput._settings import config as configuration
 from otel_goodput._settings.config import Config
 from otel_goodput._settings.options import OWN, Options, parse_windows, taking_options
 from otel_goodput._text.redact import redacting_logger, without_credentials
+from otel_goodput._timeline.run_state import live
 from otel_goodput.errors import ConfigurationError, GoodputError
-from otel_goodput.reports.report import Report, about
+from otel_goodput.reports.ranks import live_waits, with_leaders
+from otel_goodput.reports.report import OneProcess, Report, about
 from otel_goodput.semconv import SCOPE_NAME
 from otel_goodput.version import __version__
 
@@ -106,7 +108,8 @@ class Recorder(Phases):
         self._durations: Durations | None = None
         self._build(configuration.read(job_name, **self._options))
         if not self._in_memory:
-            deadline.reserve(len(self._pipelines.closers()) + 4)  # 4 more: last figures, journal, its upload, its lock
+            # 5 more: last figures, journal, its upload, its lock, the ranks.
+            deadline.reserve(len(self._pipelines.closers()) + 5)
         deadline.at_exit(self._exit)
         call_in_children(self._silence)
 
@@ -120,7 +123,7 @@ class Recorder(Phases):
         flags = OWN_TRACES if config.step_traces == OWN else 0
         self._live = live = LiveAccount(config, flags, in_memory=self._in_memory, begun=self._rebuilt)
         self._opened = opened = live.opened
-        self.run_id, self.attempt = live.run_id, live.attempt
+        self.run_id, self.attempt, self._ranks = live.run_id, live.attempt, live.ranks
         self._account = account = live.account
         resource = process.describe(
             config.job_name,
@@ -192,6 +195,7 @@ class Recorder(Phases):
                     self._dropped,
                     lambda: self._line.hooks.queue_depth(),
                     process=(lambda: self._line.hooks.compile_cache.figures(), lambda: self._line.hooks.waits),
+                    ranks=lambda: None if self._ranks is None else self._ranks.waits(),
                 )
             if meter_provider is not None or pipelines.readers or config.metric_readers:
                 live.hear(self._durations)
@@ -320,6 +324,8 @@ class Recorder(Phases):
             self._export_unexported(UNEXPORTED_AT_ONCE)
             if self._paces is not None:
                 self._paces.exchange(self._account)
+            if self._ranks is not None and self._settled is not None:
+                self._ranks.start(self._opened.run, self.attempt)
         self._productivity.keep()
         if tracer is not None and not self._in_memory:
             self._export_after(tracer.traces.job_span)
@@ -353,9 +359,12 @@ class Recorder(Phases):
             self._observers.device_clock.settle()
             tracer.hooks.settle()
         patience = math.inf if self._in_memory else patience  # nobody trains meanwhile
-        totals = self._productivity.complete(self._account.totals(patience=patience))
+        totals = self._account.totals(patience=patience)
         if self.closed:
             self._behind = totals.behind
+        if self._ranks is not None and (figures := self._ranks.figures()) is not None:
+            totals = with_leaders(figures.totals, totals, live(figures.totals))
+        totals = self._productivity.complete(totals)
         return totals if self._paces is None else self._paces.complete(totals)
 
     @forgiving
@@ -377,6 +386,8 @@ class Recorder(Phases):
             return
         self._windows += spans
         self._account.add_windows(spans)
+        if self._ranks is not None:
+            self._ranks.add_windows(spans)
 
     @forgiving
     def report(self) -> Report:
@@ -386,7 +397,13 @@ class Recorder(Phases):
         if totals.behind:
             notes = (*notes, behind(totals))
         about_run = about(self.run_id, self.config.job_name)
-        return Report(totals, about_run, notes, facts=self._live.facts.all_attempts(), page=self._page)
+        ranks, alone = None, None
+        if self._ranks is not None:
+            figures, config = self._ranks.figures(), self.config
+            ranks = None if figures is None else live_waits(*figures[1:])
+            alone = None if ranks else OneProcess(config.process_index, config.process_count, self._ranks.why)
+        facts = self._live.facts.all_attempts()
+        return Report(totals, about_run, notes, facts=facts, ranks=ranks, process=alone, page=self._page)
 
     def _page(self, report: Report) -> str:
         """Return the page of `report`. Raises GoodputError if there is no journal to read."""
@@ -530,19 +547,25 @@ class Recorder(Phases):
         # The journal last, because exported spans are noted there; the next attempt exports the others. It takes little
         # time.
         since = time.monotonic()
+        if self._ranks is not None:
+            left = max(0.0, until - since - for_journal) / 4
+            deadline.within(left, "the last updates of the ranks", partial(self._ranks.finish, left))
         closers = self._pipelines.closers(self._settle_figures)
         unfinished = deadline.close_all(closers, until - time.monotonic() - for_journal)
         if self._opened.early:  # no phase has begun
             self._live.withdraw()
         elif not self._live.close(until - time.monotonic()):
             unfinished.append("journal")
+        if self._ranks is not None:
+            last = ("the job's own records", self._ranks.close)
+            unfinished += deadline.close_all([last], until - time.monotonic())
         if unfinished:
             logger.warning("%s did not finish within %.1f s", ", ".join(unfinished), seconds)
         self._pipelines.warn_of_unsent(self._keeper.left, since, seconds, self._behind)
         if (mirror := self._opened.mirror) is not None and not self._opened.early:
             mirror.stop()
-            last = ("journal upload", lambda _: mirror.send(self._account.journal))
-            if deadline.close_all([last], until - time.monotonic()):
+            upload = ("journal upload", lambda _: mirror.send(self._account.journal))
+            if deadline.close_all([upload], until - time.monotonic()):
                 logger.warning("the last upload of the journal did not finish in time; the data is in the local spool")
         if self._opened.lock is not None:
             deadline.within(max(until - time.monotonic(), LOCK_S), "lock", self._opened.release)
@@ -563,6 +586,8 @@ class Recorder(Phases):
         self._closing = threading.RLock()
         self._begun.acquire(blocking=False)
         self._live.orphan()
+        if self._ranks is not None:
+            self._ranks.orphan()
         self._line.emitter.drop()
         if tracer is not None:
             tracer.close()

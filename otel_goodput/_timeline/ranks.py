@@ -6,7 +6,7 @@ Each journal is read as a whole, one after the other; what is held are the steps
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import islice, pairwise, takewhile
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting import events as ev
@@ -18,10 +18,12 @@ from otel_goodput._accounting.ranks import STEP_TIME, Piece, RankStep
 from otel_goodput._accounting.rules import DATA_LOADING, JOB, STEP
 from otel_goodput._journal.facts import facts_of
 from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._runtime import files
 from otel_goodput._timeline.damage import Damages
 from otel_goodput._timeline.reader import all_events
 from otel_goodput._timeline.run_state import ENDED, FAILED, RUNNING, state_of
 
+MERGED_BYTES: Final = 6 * files.MIB  # of the journals of all ranks: they are merged in some five seconds
 SPREAD: Final = 5_000_000  # ns; clocks of hosts that are synchronized are no further apart
 TOGETHER: Final = 4096  # events
 # Kinds and phases of events that say nothing of the job, and of those from which on times are shifted.
@@ -63,6 +65,7 @@ def digest_of(events: Iterable[Event]) -> RankDigest | None:
     """Return the digest of a rank that recorded `events`, in the order in which a reader gives them; None of no job."""
     cursor, notes, noted = Cursor(), RankNotes(whole=True), list[Event]()
     cursor.noted = notes.rows
+    covers = cursor.steps.covers = {}
     events = iter(events)
     while some := list(islice(events, TOGETHER)):
         kinds = [event[1:3] for event in some]
@@ -72,7 +75,8 @@ def digest_of(events: Iterable[Event]) -> RankDigest | None:
             marked = (
                 one
                 for event, kind in zip(some[begin:end], kinds[begin:end], strict=True)
-                if kind not in _OF_LOOPS and (one := holds_for_job(event)) is not None
+                if kind not in _OF_LOOPS
+                for one in holds_for_job(event, covers)
             )
             noted += [one._replace(time=one.time + cursor.shift) for one in marked]
         notes.settle(cursor, notes.position)
@@ -84,9 +88,17 @@ def digest_of(events: Iterable[Event]) -> RankDigest | None:
     return RankDigest(cursor.begin, cursor.now, cursor.ended, list(update.steps), list(update.pieces), noted, failed)
 
 
-def read_digest(folder: RunDirectory, rank: int, damages: Damages | None = None) -> RankDigest | None:
-    """Return the digest of one rank; None if it left nothing about a job. For `damages` see ``all_events``."""
-    return digest_of(all_events(folder, rank, damages))
+def read_digest(
+    folder: RunDirectory, rank: int, damages: Damages | None = None, before: int | None = None
+) -> RankDigest | None:
+    """Return the digest of one rank, only of the attempts `before` one if that is given; None if it left nothing.
+
+    For `damages` see ``all_events``.
+    """
+    events: Iterable[Event] = all_events(folder, rank, damages)
+    if before is not None:
+        events = takewhile(lambda event: event.kind != ev.ATTEMPT or event.step < before, events)
+    return digest_of(events)
 
 
 def read_digests(folder: RunDirectory, damages: Damages | None = None) -> dict[int, RankDigest]:
@@ -125,14 +137,7 @@ def account_of_ranks(
             record(decided)
 
     account = JobAccount(spans, spread, record=taken)
-    for rank, digest in digests.items():
-        facts = facts_of(folder, folder.attempts(rank)[-1], rank)
-        account.place(rank, "" if facts is None else facts.role)
-        account.join(rank, digest.begin)
-    if digests:
-        account.note(digests[min(digests)].noted, min(digests))
-    for rank, digest in digests.items():
-        account.feed(rank, digest.steps, digest.pieces, digest.end)
+    _feed(account, folder, digests)
     latest = max((digest.end for digest in digests.values()), default=0)
     for rank, digest in digests.items():
         if state_of_rank(folder, rank, digest) == RUNNING:
@@ -141,6 +146,26 @@ def account_of_ranks(
         else:
             account.leave(rank, digest.end, died=not digest.ended and not 0 < count <= rank)
     return account
+
+
+def replay(account: JobAccount, folder: RunDirectory, before: int) -> None:
+    """Give an account what the ranks of a run did in the attempts `before` one; none of them goes on."""
+    every = ((rank, read_digest(folder, rank, before=before)) for rank in folder.processes())
+    digests = {rank: digest for rank, digest in every if digest is not None}
+    _feed(account, folder, digests)
+    for rank, digest in digests.items():
+        account.leave(rank, digest.end, died=not digest.ended)
+
+
+def _feed(account: JobAccount, folder: RunDirectory, digests: Mapping[int, RankDigest]) -> None:
+    for rank, digest in digests.items():
+        facts = facts_of(folder, folder.attempts(rank)[-1], rank)
+        account.place(rank, "" if facts is None else facts.role)
+        account.join(rank, digest.begin)
+    if digests:
+        account.note(digests[min(digests)].noted, min(digests))
+    for rank, digest in digests.items():
+        account.feed(rank, digest.steps, digest.pieces, digest.end)
 
 
 def state_of_rank(folder: RunDirectory, rank: int, digest: RankDigest) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple, cast
 
 from otel_goodput._accounting.events import NO_STEP, Event
-from otel_goodput._accounting.job import LATE, Cause, Costs, JobAccount
+from otel_goodput._accounting.job import LATE, Cause, Costs, JobAccount, OpenNow
 from otel_goodput._accounting.ledger import Ledger
 from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.rank_updates import Opened
@@ -22,13 +22,11 @@ from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_duration
 from otel_goodput._timeline.damage import Damage, Damages
-from otel_goodput._timeline.ranks import RankDigest, account_of_ranks, read_digest, state_of_rank
+from otel_goodput._timeline.ranks import MERGED_BYTES, RankDigest, account_of_ranks, read_digest, state_of_rank
 from otel_goodput._timeline.run_state import DIED, ENDED, FAILED, RUNNING, SILENT, RunState
 from otel_goodput.reports.fields import OpenRankFields, PartitionFields, RanksFields, RankWaitFields
 from otel_goodput.semconv import HOST_NAME, PROCESS_PID, Phase
 
-# Journals of all ranks that hold no more than this are merged in some five seconds.
-MERGED_BYTES: Final = 6 * files.MIB
 MERGED_RANKS: Final = 256
 MISSING_LISTED: Final = 16  # ranks without a journal, by their index
 LATE_SHARE: Final = 0.05  # of the time; if ranks begin late for less, their paces say who is slow
@@ -152,6 +150,34 @@ class Job(NamedTuple):
     waits: RankWaits
     notes: Sequence[Note]
     damage: Sequence[Damage]
+
+
+def live_waits(
+    ranks: int,
+    expected: int,
+    costs: Costs,
+    now: OpenNow,
+    places: Mapping[int, tuple[str, int]],
+    together: bool,
+    roles: Mapping[str, Totals],
+) -> RankWaits:
+    """Return what a report says of the ranks of a living job; `places` are their hosts and process ids."""
+    states = {rank: SILENT if rank in now.silent else RUNNING for rank in now.ranks}
+    hosts = {rank: host for rank, (host, _) in places.items()}
+    return RankWaits(
+        ranks,
+        costs,
+        expected=expected,
+        missing=[rank for rank in range(expected) if rank not in places],
+        now=[
+            RankNow(rank, states[rank], sign.at, sign.opened, *places.get(rank, (None, None)))
+            for rank, sign in now.ranks.items()
+        ],
+        waiting={} if now.cause is None else {now.cause: now.since},
+        hosts=hosts,
+        together=together,
+        roles=roles,
+    )
 
 
 def too_large(folder: RunDirectory, *, parts: int = 1) -> str:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 from accounting.rank_simulator import MS, SimulatedJob, every_millisecond, reports, simulate
 from otel_goodput._accounting import events as ev
-from otel_goodput._accounting.events import NO_STEP, Event
+from otel_goodput._accounting.events import FAILED, NO_STEP, NOT_KNOWN, Event
 from otel_goodput._accounting.job import Cause, JobAccount
 from otel_goodput._accounting.ranks import NOBODY, STEP_TIME, JobStep, Piece, RankMerger, RankStep
 from otel_goodput._accounting.rules import CATEGORY_INDEX, NAMES, RECOVERY
@@ -198,6 +198,25 @@ def test_a_job_that_is_over_on_all_ranks_has_ended() -> None:
     totals = job.account.totals()
     assert not open_one.ended and totals.ended and totals.finished
     assert totals.run == open_one.run and totals.run.categories[Category.CHECKPOINT_SAVE] == SECOND
+
+
+def test_a_step_in_which_one_died_is_over_even_if_another_one_completed_it() -> None:
+    """It is killed once all have exchanged what they computed: the others notice it in the next step."""
+    job = Ranks(2)
+    job.step()
+    account, at, number = job.account, job.at[0], job.number
+    account.feed(1, [RankStep(number, at, NOT_KNOWN)], [], at + SECOND)
+    account.leave(1, at + SECOND, died=True)
+    ended = RankStep(number, at, at + SECOND + 5 * MS)
+    failed = RankStep(number + 1, at + SECOND + 6 * MS, at + SECOND + 60 * MS, FAILED)
+    account.feed(0, [ended, failed], [], failed.end)
+    account.leave(0, failed.end, died=False)
+    for rank in (0, 1):
+        account.join(rank, at + 5 * SECOND)
+    for rank in (0, 1):
+        account.feed(rank, [RankStep(number, at + 6 * SECOND, at + 7 * SECOND)], [], at + 7 * SECOND)
+    totals = account.totals()
+    assert totals.attempts == 2 and totals.run.categories[Category.INFRASTRUCTURE_RECOVERY] == 4 * SECOND
 
 
 def test_a_rank_with_a_slow_loader_lowers_the_goodput_of_the_job_and_is_named() -> None:

@@ -30,8 +30,8 @@ def test_actors_and_learners_are_accounted_side_by_side(tmp_path: Path) -> None:
     )
     report = json.loads(answer.stdout)
     ranks, steps = report["ranks"], report["steps"]
-    assert list(ranks["roles"]) == ["actor", "learner"] and steps == {"executed": 180, "kept": 180, "lost": 0}
-    # The steps that the learners take together count once. They wait for the rollouts of the slow actor, and the fast
+    assert list(ranks["roles"]) == ["actor", "learner"] and steps == {"executed": 60, "kept": 60, "lost": 0}
+    # The number of steps is that of the first role. The learners wait for the rollouts of the slow actor, and the fast
     # actor for new weights.
     actor, learner = ranks["roles"]["actor"]["seconds"], ranks["roles"]["learner"]["seconds"]
     assert learner["data_loading"] > 0.2 > actor.get("data_loading", 0) and actor["custom"]["weight_sync"] > 0.2

@@ -1,0 +1,108 @@
+"""The job's own records: what all ranks of a run do together, journaled as if it were one process (rule R11).
+
+They are in a folder of their own in that of the run, which everything reads that reads a run. So the report of a job of
+hundreds of ranks takes as long as that of one of them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from otel_goodput._accounting import Event, Ledger
+from otel_goodput._accounting.job import Costs
+from otel_goodput._journal.account import Account
+from otel_goodput._journal.job_waits import JobWaits, read_waits, write_waits
+from otel_goodput._journal.journal import Journal, Segment
+from otel_goodput._journal.lock import Lock
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._live.keeper import Keeper
+from otel_goodput._live.opening import first_segment
+from otel_goodput._runtime.host import Clock
+from otel_goodput._text.redact import redacting_logger
+from otel_goodput._timeline.recovery import Restored, restore
+
+logger = redacting_logger(__name__)
+
+EVERY_S: Final = 30.0  # from one writing of what the job waited for to the next
+
+
+class JobRecords:
+    """Writes the job's own records, and keeps the ledger of them.
+
+    Args:
+        run: the folder of the run; None if its journal is in memory only: then so are these.
+        spans: lengths of rolling windows, ns.
+        clock: returns ns since the epoch.
+        anew: those of earlier attempts are made again, so that they are removed.
+
+    Attributes:
+        account: their journal, and the ledger of them.
+        costs: what the job has waited for before.
+    """
+
+    def __init__(self, run: RunDirectory | None, spans: Sequence[int], clock: Clock, *, anew: bool = False) -> None:
+        folder = None if run is None else run.of_job
+        if folder is not None and anew:
+            folder.clear()
+        restored = Restored(Ledger(spans)) if folder is None else restore(folder, 0, spans)
+        attempt, segment = restored.attempt + 1, Segment(None)
+        self._lock: Lock | None = None
+        if run is not None and folder is not None:
+            try:
+                folder.create(run.identity())
+                self._lock = folder.lock(attempt, 0)
+                if not self._lock.acquire():
+                    raise FileExistsError(f"another living process writes {folder.path}")
+                folder.sweep(0, attempt)
+                segment = first_segment(folder, attempt, 0)
+            except OSError as error:
+                logger.warning("the job's own records are kept in memory only: %s", error)
+                folder = None
+        self.account = Account(Journal(attempt, 0, segment), restored.ledger, clock)
+        index = restored.index.successor(attempt)
+        self._keeper = Keeper(self.account, folder, index, self._renew, None, _nothing, (), _never)
+        self._keeper.start()
+
+        self.costs, self._folder = Costs(), folder
+        self._saved = time.monotonic()
+        if folder is not None and restored.attempt >= 0:
+            with suppress(OSError, ValueError):  # it was killed before it wrote it, or the file is damaged
+                self.costs = read_waits(folder).costs
+
+    def _renew(self) -> None:
+        if self._lock is not None:
+            self._lock.renew()
+
+    def save(self, waits: JobWaits, *, last: bool = False) -> None:
+        """Write what the job waited for, if that was long ago, or the `last` time."""
+        if self._folder is not None and (last or time.monotonic() - self._saved >= EVERY_S):
+            self._saved = time.monotonic()
+            write_waits(self._folder, waits)
+
+    def refresh(self) -> None:
+        """Bring the ledger up to what has been recorded."""
+        self.account.refresh(math.inf)
+
+    def record(self, events: Iterable[Event]) -> None:
+        """Record events of the job, in order of time."""
+        journal = self.account.journal
+        for one in events:
+            name = journal.name(one.name) if one.name else 0
+            self.account.append(one.kind, one.phase, one.flags, name, one.key, one.step, one.time)
+
+    def close(self) -> None:
+        """Write what has been recorded. May wait for the disk."""
+        self._keeper.stop()
+        if self._lock is not None:
+            self._lock.release()
+
+
+def _nothing() -> None: ...
+
+
+def _never() -> bool:
+    return False

@@ -1,0 +1,299 @@
+"""What the ranks of a job tell each other, and the account that the leader makes of it (rule R11).
+
+Every few seconds each rank publishes what it did since the last time, on a thread of its own. It never takes part in a
+collective operation, and nothing waits for it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from otel_goodput._accounting import Event, Ledger, Totals
+from otel_goodput._accounting.events import NOT_KNOWN
+from otel_goodput._accounting.job import Cause, Costs, JobAccount, OpenNow, holds_for_job
+from otel_goodput._accounting.rank_updates import RankUpdate
+from otel_goodput._journal.account import Account
+from otel_goodput._journal.job_waits import JobWaits
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._live.channels import Channel, RankChannel
+from otel_goodput._live.job_records import JobRecords
+from otel_goodput._live.rank_messages import RankMessage, decode, encode
+from otel_goodput._runtime.guard import contain, report_once, started
+from otel_goodput._settings.config import Config
+from otel_goodput._timeline.ranks import MERGED_BYTES, SPREAD, replay
+
+EVERY_S: Final = 5.0  # from one update to the next;
+FIRST_S: Final = 0.5  # the first ones come sooner, each after twice as long as the one before
+ALL_S: Final = 60.0  # a rank that has not been heard of so long after the job began is not waited for any more
+LATE_NS: Final = 15_000_000_000  # the figures of a job are usually no older
+EARLY: Final = 60  # updates of a leader that has heard of no other rank; a job that goes on so is that of one rank
+LAST_S: Final = 3.0  # at the end of the job, for the last updates of the other ranks
+_LOOK_S: Final = 0.05
+_NO_SAVES: Final[dict[int, int]] = {}
+
+
+class JobFigures(NamedTuple):
+    """The account of the job at one moment.
+
+    Attributes:
+        ranks, expected: how many it is of, and how many there are.
+        totals, costs, roles: as ``JobAccount`` has them.
+        now, places: what the ranks do; the host and the process id of each.
+        together: the ranks step together.
+    """
+
+    totals: Totals
+    ranks: int
+    expected: int
+    costs: Costs
+    now: OpenNow
+    places: Mapping[int, tuple[str, int]]
+    together: bool
+    roles: Mapping[str, Totals]
+
+
+class RankExchange:
+    """Publishes what this rank does and, if it leads, accounts the job of all ranks; see :meth:`start`.
+
+    Args:
+        config: the configuration in force.
+        account: what this rank does. It records nothing before this is created.
+    """
+
+    def __init__(self, config: Config, account: Account) -> None:
+        self._config = config
+        self._account = account
+        self._own = config.process_index
+        self._count = config.process_count
+        self._run: RunDirectory | None = None
+        self._attempt = NOT_KNOWN
+        self._channel: Channel | None = None
+        # Of the leader, once another rank has been heard of; before that, its own updates wait for the others'.
+        self._job: JobAccount | None = None
+        self._records: JobRecords | None = None
+        self._early: list[RankUpdate] = []
+        self._latest: dict[int, RankUpdate] = {}  # the latest update of each rank
+        self._places: dict[int, tuple[str, int]] = {}  # host and pid of each rank
+        self._number = 0  # of the next message
+        self._host = socket.gethostname()
+        self._noted: deque[Event] = deque()  # what the leader has recorded that holds for the job
+        self._before: dict[Cause, int] = {}  # what the job has waited for before this process, ns
+        self._concluded = NOT_KNOWN  # when the job was over on all ranks, ns
+        self._began = account.clock()
+        self._reached = NOT_KNOWN  # what was before this moment was decided by the attempt before, ns
+        self._since = time.monotonic()
+        self._exchanging = threading.Lock()  # held while updates are exchanged, for which a disk may be waited for,
+        self._feeding = threading.RLock()  # and while the job's account changes
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="otel-goodput-ranks", daemon=True)
+        if config.leads:
+            account.listeners.listen_to_single(self._note)
+        self.collect(account.ledger)
+
+    def collect(self, ledger: Ledger) -> None:
+        """Begin with what `ledger` is fed, which is the account's, or becomes it."""
+        ledger.begin_updates()
+        self._noted.clear()
+
+    def start(self, run: RunDirectory | None, attempt: int) -> None:
+        """Start to publish, the first time that this is called.
+
+        Args:
+            run: the folder of the run; None if its journal is in memory only.
+            attempt: number of this attempt, from 0.
+        """
+        if self._channel is not None:
+            return
+        config = self._config
+        self._run, self._attempt, self._since = run, attempt, time.monotonic()
+        self._channel = RankChannel(run, config.run_id, self._own, self._count, config.leader)
+        started(self._thread, "what this rank does is missing in the live account of the job")
+
+    def _loop(self) -> None:
+        wait = FIRST_S
+        while not self._stop.wait(wait):
+            wait = min(2 * wait, EVERY_S)
+            self.exchange()
+
+    def _note(self, events: list[Event]) -> None:
+        self._noted += [event for event in events if holds_for_job(event, _NO_SAVES)]
+
+    # --- updates ------------------------------------------------------------------------------------------------------
+
+    def exchange(self) -> None:
+        """Publish what this rank did, and take what the others have published. Errors are reported, not raised."""
+        try:
+            with self._exchanging:
+                if (channel := self._channel) is None:
+                    return
+                config = self._config
+                if config.leads:
+                    self._lead(channel.receive())
+                    return
+                if (update := self._take_update()) is not None:
+                    place = self._number, self._attempt, self._host, os.getpid(), config.role or ""
+                    channel.publish(encode(RankMessage(*place, update)))
+                    self._number += 1
+        except Exception as error:
+            contain("the exchange of the ranks", error)
+
+    def _lead(self, received: Mapping[int, Sequence[bytes]]) -> None:
+        if (update := self._take_update()) is None:
+            return
+        if self._job is None and len(self._early) < EARLY:
+            self._early.append(update)
+            if not received:
+                return
+            records, job = self._begin()
+            with self._feeding:
+                for early in self._early:
+                    self._feed_own(job, early)
+                self._records, self._job = records, job
+        elif self._job is not None:
+            with self._feeding:
+                self._feed_own(self._job, update)
+        if self._job is not None and self._records is not None:
+            self._take(self._job, self._records, received)
+
+    def _take(self, job: JobAccount, records: JobRecords, received: Mapping[int, Sequence[bytes]]) -> None:
+        with self._feeding:
+            for rank, messages in received.items():
+                self._receive(job, rank, messages)
+            if self._over and len(self._latest) == self._count and self._latest[self._own].joined > self._concluded:
+                self._concluded = job.horizon
+                job.conclude(failed=not self._account.ledger.settled.clean)
+            waits = JobWaits(len(self._latest), job.together, job.horizon, job.costs)
+        records.save(waits, last=self._stop.is_set())
+
+    def _begin(self) -> tuple[JobRecords, JobAccount]:
+        """Begin the account of the job, or go on with that of the attempts before."""
+        config, run = self._config, self._run
+        # What a killed attempt had not decided yet is not in its records. If that takes little time, all of them are
+        # made again from what the ranks have recorded.
+        anew = run is not None and self._attempt > 0 and run.recorded_bytes() <= MERGED_BYTES
+        records = JobRecords(run, config.windows, self._account.clock, anew=anew)
+        job = JobAccount(config.windows, SPREAD, records.account.ledger, records.record)
+        if run is not None and anew:
+            replay(job, run, self._attempt)
+            self._reached = job.horizon
+        elif (settled := records.account.ledger.settled).begin is not None:
+            job.remember(records.costs)
+            self._reached = settled.now
+            if not settled.alive:
+                self._concluded = settled.now
+        self._before = dict(job.costs.whole)
+        job.place(self._own, config.role or "")
+        job.expect(range(self._count))
+        self._places[self._own] = self._host, os.getpid()
+        return records, job
+
+    def _take_update(self) -> RankUpdate | None:
+        account = self._account
+        caught_up = account.refresh()
+        with account.lock:
+            return account.ledger.take_update(account.clock() if caught_up else account.reached)
+
+    def _receive(self, job: JobAccount, rank: int, messages: Sequence[bytes]) -> None:
+        for data in messages:
+            try:
+                message = decode(data)
+            except ValueError as error:
+                report_once(f"updates of rank {rank}", "an update of rank %d cannot be read: %s", rank, error)
+                continue
+            self._places[rank] = message.host, message.pid
+            job.place(rank, message.role)
+            self._feed(job, rank, message.update)
+
+    def _feed_own(self, job: JobAccount, update: RankUpdate) -> None:
+        # First what holds for the job: it is needed where the time of the update is decided.
+        noted, covers = list[Event](), self._account.ledger.covers
+        while self._noted and self._noted[0].time <= update.known:
+            noted += holds_for_job(self._noted.popleft(), covers)
+        job.note(noted, self._own)
+        self._feed(job, self._own, update)
+
+    def _feed(self, job: JobAccount, rank: int, update: RankUpdate) -> None:
+        if update.joined <= self._concluded:
+            return
+        if update.joined < self._reached:
+            if update.at < self._began:  # of a process that may be gone: what the attempt before did not decide is lost
+                return
+            update = update.after(self._reached)
+        self._latest[rank] = update
+        job.update(rank, update)
+
+    @property
+    def _over(self) -> bool:
+        """Whether the job of every rank that was heard of is over."""
+        return all(one.left != NOT_KNOWN for one in self._latest.values())
+
+    # --- figures ------------------------------------------------------------------------------------------------------
+
+    @property
+    def why(self) -> str:
+        """Why there are no figures of the job here (yet)."""
+        if not self._config.leads:
+            return f"process {self._config.leader} has the account of the job"
+        return "not all other ranks have been heard of yet" if self._latest else "no other rank has been heard of"
+
+    def figures(self) -> JobFigures | None:
+        """Return the account of the job; None if there is none (yet), and this rank's own is shown in its place."""
+        job, records = self._job, self._records
+        if job is None or records is None:
+            return None
+        with self._feeding:
+            waited = time.monotonic() - self._since >= ALL_S
+            if len(self._latest) < (2 if waited else self._count):
+                return None
+            records.refresh()
+            moment = job.horizon
+            with records.account.lock:
+                totals = job.totals(moment)
+            roles = {} if len(job.roles) < 2 else job.totals_of_roles(moment)
+            of_ranks = job.costs_at(moment), job.open_now(moment), dict(self._places), job.together, roles
+        late = self._account.clock() - moment
+        if late > LATE_NS and totals.since_step is not None and not totals.ended:  # no rank may look at the clock
+            totals = replace(totals, since_step=totals.since_step + late)
+        return JobFigures(totals, len(self._latest), self._count, *of_ranks)
+
+    def waits(self) -> Mapping[Cause, int] | None:
+        """Return for which ranks the job waited since this process began, ns; None if that is not known."""
+        with self._feeding:
+            job = self._job
+            whole = None if job is None else job.costs_at(job.horizon).whole
+        return None if whole is None else {one: spent - self._before.get(one, 0) for one, spent in whole.items()}
+
+    def add_windows(self, spans: Sequence[int]) -> None:
+        """Keep rolling windows of the lengths `spans` (ns), too."""
+        if self._records is not None:
+            self._records.account.add_windows(spans)
+
+    # --- end ----------------------------------------------------------------------------------------------------------
+
+    def finish(self, seconds: float) -> None:
+        """Publish the last update; the leader waits for those of the others, for some of the `seconds`."""
+        self._stop.set()
+        until = time.monotonic() + min(seconds, LAST_S)
+        self.exchange()
+        while self._job is not None and not self._over and time.monotonic() < until:
+            time.sleep(_LOOK_S)
+            self.exchange()
+
+    def close(self, _: int = 0) -> None:
+        """Write the job's own records. May wait for the disk."""
+        self._stop.set()
+        if self._records is not None:
+            self._records.close()
+
+    def orphan(self) -> None:
+        """In a forked child: publish nothing, and wait for no lock of the parent."""
+        self._stop.set()
+        self._job = self._records = None
+        self._exchanging, self._feeding = threading.Lock(), threading.RLock()

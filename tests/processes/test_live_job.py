@@ -1,0 +1,118 @@
+"""The live account of a job of several real processes, which exchange what they do through the run's folder (R11)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import warm
+from waits import until
+
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._tools.cli import main
+from otel_goodput.reports.run import RecordedRun
+
+RANK = """
+import json, os, sys, time
+from pathlib import Path
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+import otel_goodput as goodput
+rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+folder, first, last, slow, dies = Path(sys.argv[1]), *map(int, sys.argv[2:6])
+reader = InMemoryMetricReader()
+
+def loader():
+    for number in range(first, last):
+        time.sleep(0.04 if rank == slow else 0.004)
+        if rank == slow and number == dies:
+            (folder / "hangs").touch()
+            time.sleep(60)
+        yield number
+
+def meet(number):
+    (folder / f"{first}-{number}-{rank}").touch()
+    while not all((folder / f"{first}-{number}-{other}").exists() for other in range(count)):
+        time.sleep(0.001)
+
+def ratio():
+    metrics = reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
+    [point] = [one for metric in metrics if metric.name == "goodput.ratio" for one in metric.data.data_points
+               if one.attributes["goodput.window"] == "run"]
+    return point.value
+
+goodput.configure("ranks", run_id="run", directory=folder / "runs", exporters="none", metric_readers=[reader])
+with goodput.job():
+    for number, _ in goodput.steps(loader(), start=first):
+        time.sleep(0.01)
+        meet(number)
+if rank == 0:
+    while goodput.report().ranks is None or not goodput.totals().ended:  # until the others have published their ends
+        time.sleep(0.01)
+    live = goodput.report().to_json()
+    print(json.dumps([live, ratio()]))
+"""
+COUNT = 4
+
+
+def start(folder: Path, first: int, last: int, *, slow: int = -1, dies: int = -1) -> list[subprocess.Popen[str]]:
+    return [
+        warm.Process(
+            [sys.executable, "-c", RANK, str(folder), *map(str, (first, last, slow, dies))],
+            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(COUNT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(COUNT)
+    ]
+
+
+def finish(processes: list[subprocess.Popen[str]]) -> tuple[dict[str, Any], float]:
+    """Wait for all of them; return the last live report of the leader, and its goodput as a metric."""
+    outputs = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [0] * COUNT, outputs
+    report, ratio = json.loads(outputs[0][0])
+    return report, ratio
+
+
+def exact(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert main(["report", str(folder / "runs"), "--exact", "--json"]) == 0
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return report
+
+
+def test_the_live_account_is_the_one_that_is_read_from_all_journals(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    live, ratio = finish(start(tmp_path, 0, 30, slow=2))
+    whole = exact(tmp_path, capsys)
+    recorded = RecordedRun(RunDirectory(tmp_path / "runs" / "run").of_job).report().to_json()
+    for one in (live, recorded):
+        assert one["seconds"] == whole["seconds"] and one["steps"] == whole["steps"] and one["ended"]
+        assert one["elapsed_s"] == whole["elapsed_s"]
+    assert live["ranks"]["waits"][0] == whole["ranks"]["waits"][0]
+    assert live["ranks"]["waits"][0]["rank"] == 2 and live["ranks"]["waits"][0]["category"] == "data_loading"
+    assert ratio == live["goodput"]
+
+
+def test_a_job_that_was_killed_goes_on_with_its_own_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    processes = start(tmp_path, 0, 1000, slow=3, dies=60)
+    until((tmp_path / "hangs").exists)
+    own = RecordedRun(RunDirectory(tmp_path / "runs" / "run").of_job)
+    until(lambda: own.folder.attempts(0) and (own.report().totals.last_step or 0) >= 59, pause=0.1)
+    for process in processes:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    live, _ = finish(start(tmp_path, 40, 60))
+    whole = exact(tmp_path, capsys)
+    assert live["attempts"] == whole["attempts"] == 2
+    assert live["elapsed_s"] == whole["elapsed_s"] and live["steps"]["kept"] == whole["steps"]["kept"] == 60
+    # What the attempt before had not decided yet, the latest seconds, counts as part of the outage.
+    assert 0 < live["seconds"]["wasted_progress"] <= whole["seconds"]["wasted_progress"]
+    assert live["seconds"]["infrastructure_recovery"] >= whole["seconds"]["infrastructure_recovery"] > 0
