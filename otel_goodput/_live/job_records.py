@@ -21,7 +21,6 @@ from otel_goodput._journal.lock import Lock
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._live.keeper import Keeper
 from otel_goodput._live.opening import first_segment
-from otel_goodput._runtime.host import Clock
 from otel_goodput._text.redact import redacting_logger
 from otel_goodput._timeline.recovery import Restored, restore
 
@@ -36,7 +35,6 @@ class JobRecords:
     Args:
         run: the folder of the run; None if its journal is in memory only: then so are these.
         spans: lengths of rolling windows, ns.
-        clock: returns ns since the epoch.
         anew: those of earlier attempts are made again, so that they are removed.
 
     Attributes:
@@ -44,7 +42,7 @@ class JobRecords:
         costs: what the job has waited for before.
     """
 
-    def __init__(self, run: RunDirectory | None, spans: Sequence[int], clock: Clock, *, anew: bool = False) -> None:
+    def __init__(self, run: RunDirectory | None, spans: Sequence[int], *, anew: bool = False) -> None:
         folder = None if run is None else run.of_job
         if folder is not None and anew:
             folder.clear()
@@ -62,7 +60,9 @@ class JobRecords:
             except OSError as error:
                 logger.warning("the job's own records are kept in memory only: %s", error)
                 folder = None
-        self.account = Account(Journal(attempt, 0, segment), restored.ledger, clock)
+        # No sign of life is later than what has been decided: what the job did since is not known here.
+        self._latest = restored.last_sign
+        self.account = Account(Journal(attempt, 0, segment), restored.ledger, lambda: self._latest)
         index = restored.index.successor(attempt)
         self._keeper = Keeper(self.account, folder, index, self._renew, None, _nothing, (), _never)
         self._keeper.start()
@@ -93,6 +93,7 @@ class JobRecords:
         for one in events:
             name = journal.name(one.name) if one.name else 0
             self.account.append(one.kind, one.phase, one.flags, name, one.key, one.step, one.time)
+            self._latest = max(self._latest, one.time)
 
     def close(self) -> None:
         """Write what has been recorded. May wait for the disk."""

@@ -178,7 +178,7 @@ class RankExchange:
         # What a killed attempt had not decided yet is not in its records. If that takes little time, all of them are
         # made again from what the ranks have recorded.
         anew = run is not None and self._attempt > 0 and run.recorded_bytes() <= MERGED_BYTES
-        records = JobRecords(run, config.windows, self._account.clock, anew=anew)
+        records = JobRecords(run, config.windows, anew=anew)
         job = JobAccount(config.windows, SPREAD, records.account.ledger, records.record)
         if run is not None and anew:
             replay(job, run, self._attempt)

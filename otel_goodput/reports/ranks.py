@@ -16,6 +16,7 @@ from otel_goodput._accounting.ranks import STEP_TIME
 from otel_goodput._accounting.rules import NAMES, OTHER
 from otel_goodput._accounting.totals import Totals
 from otel_goodput._journal.facts import Facts
+from otel_goodput._journal.job_waits import read_waits
 from otel_goodput._journal.notes import Note
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._runtime import files
@@ -23,6 +24,8 @@ from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_duration
 from otel_goodput._timeline.damage import Damage, Damages
 from otel_goodput._timeline.ranks import MERGED_BYTES, RankDigest, account_of_ranks, read_digest, state_of_rank
+from otel_goodput._timeline.reader import all_events
+from otel_goodput._timeline.recovery import Restored
 from otel_goodput._timeline.run_state import DIED, ENDED, FAILED, RUNNING, SILENT, RunState
 from otel_goodput.reports.fields import OpenRankFields, PartitionFields, RanksFields, RankWaitFields
 from otel_goodput.semconv import HOST_NAME, PROCESS_PID, Phase
@@ -180,6 +183,13 @@ def live_waits(
     )
 
 
+_UNFINISHED: Final = Note(
+    "job's own records",
+    "This is the account of all ranks as far as the leader had it: the last seconds before the end are missing. "
+    "`otel-goodput report --exact` reads them from the journals of all ranks.",
+)
+
+
 def too_large(folder: RunDirectory, *, parts: int = 1) -> str:
     """Return why the journals of all ranks cannot be merged quickly; empty if they can.
 
@@ -234,6 +244,43 @@ def read_job(folder: RunDirectory, count: int, spans: Sequence[int] = (), *, wit
     )
     notes = missing_note(waits), clocks_note(account.clocks_disagree), damages.note()
     return Job(account.totals(at), at, events, standing, waits, tuple(filter(None, notes)), tuple(damages.serious))
+
+
+def recorded_job(
+    folder: RunDirectory, own: Restored, count: int, standing: RunState, *, with_events: bool = False
+) -> Job | None:
+    """Return the account of a job from its own records, which its leader has made; None if there are none of use.
+
+    Args:
+        folder: the folder of its run.
+        own: what its own records say.
+        count: how many ranks its latest attempt has; 0 if that is not known.
+        standing: the state of its leader.
+        with_events: return its events, too.
+    """
+    try:
+        saved = read_waits(folder.of_job)
+    except (OSError, ValueError):
+        return None
+    if own.attempt < 0 or not saved.together:
+        return None
+    at, dead = own.last_sign, standing.state == DIED
+    ended = own.ledger.settled.ended and standing.state in (ENDED, FAILED)
+    return Job(
+        own.ledger.totals(at, dead=dead),
+        at,
+        list(all_events(folder.of_job)) if with_events else (),
+        standing,
+        RankWaits(
+            saved.ranks,
+            saved.costs,
+            own.ledger.overview(at, dead=dead),
+            own.ledger,
+            max(count, saved.ranks),
+        ),
+        () if ended or standing.state == RUNNING else (_UNFINISHED,),
+        own.damages.serious,
+    )
 
 
 def _read(folder: RunDirectory, damages: Damages) -> tuple[dict[int, RankDigest], set[int]]:

@@ -36,7 +36,7 @@ from otel_goodput.errors import JournalError
 from otel_goodput.reports import ProgressCallback, no_progress
 from otel_goodput.reports.detail import Detail, read_detail
 from otel_goodput.reports.excerpt import News, Tail
-from otel_goodput.reports.ranks import Job, named, read_job, too_large, with_leaders, with_places
+from otel_goodput.reports.ranks import Job, named, read_job, recorded_job, too_large, with_leaders, with_places
 from otel_goodput.reports.report import Corrections, OneProcess, Report, about, corrected
 from otel_goodput.reports.rolling import rolling_of
 from otel_goodput.reports.timeline import account
@@ -203,10 +203,11 @@ class RecordedRun:
             return "no other process left a journal in this folder"
         if not leader.totals.run.known:
             return NOT_KNOWN
+        spans, with_events = [span for span, _ in leader.totals.rolling], question.of_past or bool(question.rolling)
         if not exact and (why := too_large(self.folder, parts=1 if question.others else _QUICK)):
-            return why
-        spans = [span for span, _ in leader.totals.rolling]
-        return read_job(self.folder, count, spans, with_events=question.of_past or bool(question.rolling))
+            own, standing = restore(self.folder.of_job, 0, spans), leader.standing or live(leader.totals)
+            return recorded_job(self.folder, own, count, standing, with_events=with_events) or why
+        return read_job(self.folder, count, spans, with_events=with_events)
 
     def _of_job(self, job: Job, leader: Report, sidecars: _Sidecars, question: _Question) -> Report:
         """Return the report of a job with what its leader's says, and what is known of it beside the journal."""
@@ -312,7 +313,7 @@ class FollowedRun(RecordedRun):
 
     def __init__(self, folder: RunDirectory, mirror: Mirror | None = None) -> None:
         super().__init__(folder, mirror)
-        self._follower = Follower(folder)
+        self._follower, self._job_follower = Follower(folder), Follower(folder.of_job)
         self._follower.keep(rolling_of(None))
         self._tail = Tail()
         self._kept = _Sidecars(self, 0)
@@ -323,7 +324,11 @@ class FollowedRun(RecordedRun):
         return self._tail.news(self._follower, report.totals.at)
 
     def _job(self, leader: Report, count: int, question: _Question, *, exact: bool) -> Job | str:
-        return "the account of the job is not read every second"
+        """Return it from the job's own records, of which only what is new is read."""
+        self._job_follower.poll()
+        standing = leader.standing or live(leader.totals)
+        job = recorded_job(self.folder, self._job_follower.state, count, standing)
+        return job or "the account of the job is not read every second"
 
     def _candidates(self) -> list[int]:
         return [0]  # without a look at the folder
