@@ -360,6 +360,7 @@ def test_the_documents_name_every_tag() -> None:
         semconv.GOODPUT_STEP_STATE: semconv.STEP_KEPT,
         semconv.GOODPUT_DISRUPTION_REASON: "<reason>",
         semconv.GOODPUT_SLICE_STATE: "<state>",
+        semconv.GOODPUT_RANK: "<rank>",
     }
     tags = [tag(sample) for tag in TAGS.values()]
     assert not [tag for tag in (*tags, MEAN_STEP_TIME) if f"`{tag}`" not in text]
