@@ -398,3 +398,9 @@ def test_without_a_folder_nothing_comes_and_nothing_is_raised() -> None:
     channel = RankChannel(None, "run", 0, 2)
     channel.publish(b"x")
     assert channel.receive() == {} and channel.name == ""
+
+
+@pytest.mark.jax
+def test_the_store_of_jax_is_used_only_while_it_is_connected(tmp_path: Path) -> None:
+    """The service takes a call of a client that is not connected yet for one of a restart, and ends all processes."""
+    assert Job("processes.hammer", tmp_path, 2, jax=True).end() > 0
