@@ -201,10 +201,15 @@ class Buckets(State):
             raise ValueError("a snapshot holds time of categories that do not exist")
 
 
-BUCKETS: Final = 240
+BUCKETS: Final = 240  # in the shortest window
+HELD: Final = BUCKETS * BUCKETS  # at most so many in the longest one: time that passes closes them one by one
 NOWHERE: Final = -1  # place of what is in none of the buckets
-FEWEST: Final = 40  # buckets in the shortest window, for windows that came later than the buckets
-FINE: Final = BUCKETS * (BUCKETS // FEWEST)  # at most so many, likewise
+_TIMES: Final = 6  # buckets may be so much wider or narrower for windows that came later than the buckets
+
+
+def _resolution(spans: Sequence[int]) -> int:
+    """Return the width of the buckets of windows of the lengths `spans`, ns."""
+    return max(1, min(spans) // BUCKETS, max(spans) // HELD)
 
 
 class Rolling(Buckets):
@@ -227,14 +232,14 @@ class Rolling(Buckets):
         super().__init__(begin)
         self.spans = tuple(spans)
         self._weights.append(NOTHING)
-        self.width = max(1, min(self.spans) // BUCKETS)
+        self.width = _resolution(self.spans)
         self._gather()
         self._set_boundary()
 
     def loaded(self) -> None:
         if not self.spans or len(self._weights) != len(self._lows):
             raise ValueError("there are rolling windows of no length, or without a sum for each bucket")
-        if min(self.spans) // self.width > FINE:
+        if min(self.spans) // self.width > BUCKETS * _TIMES:  # older versions knew no ``HELD``
             raise ValueError("the buckets of rolling windows are narrower than they should be")
         super().loaded()
         self._gather()
@@ -250,8 +255,8 @@ class Rolling(Buckets):
 
         Returns False, and does nothing, if the buckets are too wide for that, or were made for much longer windows.
         """
-        buckets = min(spans) // self.width
-        if not FEWEST <= buckets <= FINE:
+        width = _resolution(spans)
+        if self.width > width * _TIMES or width > self.width * _TIMES:
             return False
         self.spans = tuple(spans)
         self._gather()

@@ -1,8 +1,9 @@
-"""Slice efficiency of rolling windows: the mean over the window's time, to the width of a bucket."""
+"""The buckets of rolling windows: what a window holds to the width of one, and how many there are."""
 
 from __future__ import annotations
 
 import json
+from time import process_time
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from otel_goodput._accounting import Ledger, rules
 from otel_goodput._accounting import events as ev
-from otel_goodput._accounting.buckets import BUCKETS
+from otel_goodput._accounting.buckets import BUCKETS, HELD
 from otel_goodput._accounting.events import Event
 
 S = 10**9
@@ -57,3 +58,29 @@ def test_windows_look_back_over_so_much_time_and_no_more(
         # Only the bucket that the left edge cuts is shared out in proportion.
         assert efficiency["stepping"] == pytest.approx(wanted[0], abs=width / known + 1e-9)
         assert efficiency["available"] == pytest.approx(wanted[1], abs=width / known + 1e-9)
+
+
+def test_a_short_window_beside_a_long_one_takes_no_buckets_without_number() -> None:
+    """A second and a day: hours pass at once where a job stands still, or its journal says so."""
+    spans = S, 86_400 * S
+    ledger = Ledger(spans)
+    ledger.feed([Event(BEGIN, ev.ATTEMPT, step=0), Event(BEGIN, ev.START, rules.JOB, 1)])
+    at = BEGIN
+    began = process_time()
+    for key, hours in ((2, 10), (3, 20)):
+        middle, at = at + hours * 1800 * S, at + hours * 3600 * S
+        ledger.feed([Event(middle, ev.START, rules.SAVE, key), Event(at, ev.END, rules.SAVE, key)])
+    totals = ledger.totals(at)
+    assert process_time() - began < 5
+    second, day = (partition for _, partition in totals.rolling)
+    assert second.elapsed == second.categories["checkpoint_save"] == S
+    width = spans[1] // HELD
+    assert day.elapsed == spans[1]
+    # Of the 20 hours the second half, and before them 4 hours of the other save.
+    assert day.categories["checkpoint_save"] == pytest.approx(14 * 3600 * S, abs=width)
+    assert day.categories["other"] == pytest.approx(10 * 3600 * S, abs=width)
+    head, blobs = ledger.dump()
+    again = Ledger.load(json.loads(json.dumps(head)), b"".join(bytes(blob) for blob in blobs), spans)
+    assert again.totals(at) == totals
+    again.add_windows((600 * S,))
+    assert again.totals(at).rolling[:2] == totals.rolling
