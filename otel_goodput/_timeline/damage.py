@@ -129,7 +129,8 @@ class Damages:
 
     def small(self, path_name: str, error: BaseException) -> None:
         """Report that one of the small files is left out. It makes no time uncertain."""
-        self.add(Damage(path_name, str(error) or type(error).__name__, 0, 0))
+        newer = isinstance(error, records.NewerVersion)
+        self.add(Damage(path_name, str(error) or type(error).__name__, 0, 0, newer=newer))
 
     def missing(self, attempt: int, first: int, last: int) -> None:
         """Report that the segments `first` to `last` of an attempt are missing."""

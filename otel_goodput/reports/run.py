@@ -48,6 +48,7 @@ logger = redacting_logger(__name__)
 # again, and at most one part in this many of a core is spent on it.
 _AGAIN_S: Final = 15.0
 _SHARE: Final = 1000
+_BEFORE: Final = 4  # the latest attempts in whose facts settings are looked for
 _QUICK: Final = 8  # a run of many is read in this part of the time that another may take
 
 Time: TypeAlias = int | Moment  # ns since the epoch, or a moment that may be relative to the start of the run
@@ -274,18 +275,36 @@ class RecordedRun:
         if isinstance(self.folder, ListedRun) and self._restored is not None and self._restored[0] == process:
             return self._restored[1]
         attempts = self.folder.attempts(process)
-        facts = self.facts(attempts[-1], process) if attempts else None
+        damages = Damages()
+        facts = self._recent_facts(attempts[-1], process, damages) if attempts else None
         restored = restore(self.folder, process, rolling_of(facts), more=True)
+        restored.damages.extend(damages)
         if isinstance(self.folder, ListedRun):
             self._restored = process, restored
         return restored
 
     def facts(self, attempt: int, process: int = 0) -> Facts | None:
         """Return what an attempt (counted from 0) ran on and with; None if it left nothing that can be read."""
+        return self._facts_of(attempt, process, Damages())
+
+    def _facts_of(self, attempt: int, process: int, damages: Damages) -> Facts | None:
+        """Return the same; a file that is there and cannot be read is added to `damages`."""
         try:
             return self._facts.get((attempt, process)) or read_facts(self.folder, attempt, process)
-        except (OSError, ValueError):  # it left none, or not yet
+        except (FileNotFoundError, NotADirectoryError):  # it left none, or not yet
             return None
+        except (OSError, ValueError) as error:
+            damages.small(self.folder.file("facts", attempt, process).name, error)
+            return None
+
+    def _recent_facts(self, attempt: int, process: int, damages: Damages) -> Facts | None:
+        """Return the facts of an attempt, or of the latest one before it that left some: its settings may be the same.
+
+        Files that are there and cannot be read are added to `damages`.
+        """
+        recent = range(attempt, max(-1, attempt - _BEFORE), -1)
+        known = (self._facts_of(number, process, damages) for number in recent)
+        return next((facts for facts in known if facts is not None), None)
 
     def all_facts(self, process: int = 0) -> list[Facts]:
         """Return the facts of all attempts of a process that left any, in their order."""
@@ -338,9 +357,11 @@ class FollowedRun(RecordedRun):
             return super()._source(process)
         self._follower.poll()
         attempt = self._follower.state.attempt
-        if attempt != self._described and (facts := self.facts(attempt)) is not None:  # some seconds after its begin
-            self._described = attempt
+        damages = Damages()
+        if attempt != self._described and (facts := self._recent_facts(attempt, 0, damages)) is not None:
+            self._described = facts.attempt  # it has none in its first seconds
             self._follower.keep(rolling_of(facts))
+        self._follower.state.damages.extend(damages)
         return self._follower.state
 
     def _sidecars(self, process: int, *, whole: bool) -> _Sidecars:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from recorded import Recording
 from tools.commands import failed, goodput, succeeded
 from tools.journals import START, Written
+from waits import until
 
 import otel_goodput
 from otel_goodput import open_run
@@ -290,6 +291,7 @@ def test_a_report_has_what_the_metrics_had(record: Callable[..., Recording]) -> 
     for attempt in range(2):
         recording = record(windows="10m,1h")
         run = RecordedRun(RunDirectory(recording.folder))
+        until(lambda run=run, attempt=attempt: run.facts(attempt))  # they come in its first seconds
         with otel_goodput.job(start_time=begin + attempt * 3000 * NS):
             backfilled(begin + attempt * 3000 * NS, 2800)
             live = otel_goodput.totals()
@@ -304,6 +306,28 @@ def test_a_report_has_what_the_metrics_had(record: Callable[..., Recording]) -> 
             passed = time.monotonic() - began  # the windows have moved on by that
             assert shown == pytest.approx({name: metrics[name] for name in ("10m", "1h")}, abs=0.001 + passed / 600)
         otel_goodput.shutdown()
+
+
+@pytest.mark.parametrize("kind", [RecordedRun, FollowedRun])
+def test_damaged_settings_leave_a_word(kind: type[RecordedRun], record: Callable[..., Recording]) -> None:
+    """Until it has said its own, an attempt is taken to have the windows of the one before."""
+    begin = (time.time_ns() // NS - 6000) * NS
+    for attempt in range(2):
+        recording = record(windows="10m,1h")
+        with otel_goodput.job(start_time=begin + attempt * 3000 * NS, end_time=begin + (attempt * 3000 + 2800) * NS):
+            backfilled(begin + attempt * 3000 * NS, 2800)
+        otel_goodput.shutdown()
+    folder = RunDirectory(recording.folder)
+    right = RecordedRun(folder).report()
+    path = folder.file("facts", 1, 0)
+    path.write_bytes(b"noise")
+    report = kind(folder).report()
+    assert report.totals.recent == right.totals.recent and len(right.totals.recent) == 2
+    assert [one.where for one in report.damage] == [path.name] and report.damaged
+    assert any(path.name in note.text for note in report.notes)
+    path.unlink()
+    report = kind(folder).report()
+    assert report.totals.recent == right.totals.recent and not report.damaged
 
 
 def test_added_windows_are_shown_from_a_snapshot(record: Callable[..., Recording]) -> None:
