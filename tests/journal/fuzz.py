@@ -120,7 +120,9 @@ def template(place: Path) -> dict[str, bytes]:
         recorder.shutdown()
     files = {}
     for path in sorted((place / "run").rglob("*")):
-        data = path.read_bytes() if path.is_file() and path.suffix != ".lock" else b""
+        if path.suffix in (".lock", ".updates") or not path.is_file():  # no record; the second comes when it comes
+            continue
+        data = path.read_bytes()
         if path.suffix == ".segment":
             data = data[: records.HEADER_SIZE + (records.used(data) + 40) * records.SIZE]
             if path.name.startswith("a0000"):

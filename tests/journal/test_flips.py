@@ -62,6 +62,8 @@ def whole(record: Callable[..., Recording], base: int, tmp_path: Path) -> Path:
     shutil.copy(copies / "run/journal/p0000.pace", copies / "run/journal/p0001.pace")
     for lock in (copies / "run").rglob("*.lock"):
         lock.write_bytes(b"")
+    for updates in (copies / "run").rglob("*.updates"):  # no record, and it comes when it comes
+        updates.unlink()
     # One that has been put away, and without what was never written, for a byte of that tells nothing.
     sealed = copies / "run/journal/a0000-p0000-000000.segment"
     sealed.with_name(sealed.name + ".gz").write_bytes(gzip.compress(sealed.read_bytes(), 1))
