@@ -105,6 +105,12 @@ class RoleAccount:
             self.group.conclude(failed=failed)
             self._log.clear()
             self._own.clear()
+            return
+        if self._trial:
+            self._part()
+            self._trial, self._apart = False, True
+        for own in self._own.values():
+            own.conclude(failed=failed)
 
     def _call(self, rank: int, call: Call) -> None:
         if self._apart:

@@ -215,7 +215,10 @@ def test_the_job_is_the_sum_of_its_ranks_weighted_by_devices_if_they_do_not_step
     for name, spent in run.categories.items():
         time = sum(weight * one.categories[name] for weight, one in zip(devices, own, strict=True))
         assert spent == pytest.approx(run.elapsed * time / whole, abs=1)
-    assert account.totals().kept == 60
+    assert account.totals().kept == 60 and not account.totals().ended
+    before = account.totals()
+    account.conclude(failed=False)
+    assert account.totals().ended and account.totals().run == before.run
 
 
 def test_that_ranks_do_not_step_together_may_show_late() -> None:
