@@ -91,7 +91,7 @@ class RankExchange:
         self._since = time.monotonic()
         self._exchanging = threading.Lock()  # held while updates are exchanged, for which a disk may be waited for,
         self._feeding = threading.RLock()  # and while the job's account changes
-        self._stop = threading.Event()
+        self._stop, self._closed = threading.Event(), False
         self._thread = threading.Thread(target=self._loop, name="otel-goodput-ranks", daemon=True)
         if config.leads:
             account.listeners.listen_to_single(self._note)
@@ -156,6 +156,8 @@ class RankExchange:
                 for early in self._early:
                     self._feed_own(job, early)
                 self._records, self._job = records, job
+            if self._closed:  # while it was begun
+                records.close()
         elif self._job is not None:
             with self._feeding:
                 self._feed_own(self._job, update)
@@ -289,6 +291,7 @@ class RankExchange:
     def close(self, _: int = 0) -> None:
         """Write the job's own records. May wait for the disk."""
         self._stop.set()
+        self._closed = True
         if self._records is not None:
             self._records.close()
 
