@@ -332,7 +332,7 @@ class FollowedRun(RecordedRun):
 
     def __init__(self, folder: RunDirectory, mirror: Mirror | None = None) -> None:
         super().__init__(folder, mirror)
-        self._follower, self._job_follower = Follower(folder), Follower(folder.of_job)
+        self._follower = Follower(folder)
         self._follower.keep(rolling_of(None))
         self._tail = Tail()
         self._kept = _Sidecars(self, 0)
@@ -343,11 +343,7 @@ class FollowedRun(RecordedRun):
         return self._tail.news(self._follower, report.totals.at)
 
     def _job(self, leader: Report, count: int, question: _Question, *, exact: bool) -> Job | str:
-        """Return it from the job's own records, of which only what is new is read."""
-        self._job_follower.poll()
-        standing = leader.standing or live(leader.totals)
-        job = recorded_job(self.folder, self._job_follower.state, count, standing)
-        return job or "the account of the job is not read every second"
+        return "the account of the job is not read every second"
 
     def _candidates(self) -> list[int]:
         return [0]  # without a look at the folder

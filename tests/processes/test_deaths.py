@@ -75,7 +75,8 @@ def disruption(folder: Path) -> dict[str, Any]:
     for process in processes:
         process.communicate("\n", timeout=60)
     run = RunDirectory(folder / "goodput" / "run")
-    report = RecordedRun(run).report()
+    # These ranks do not step together, so that there may be several disruptions of the job.
+    report = RecordedRun(run).report(process=0)
     (disruption_listed,) = report.to_json()["disruption_list"]
     followed = FollowedRun(run)
     (leaders,) = followed.report().to_json()["disruption_list"]

@@ -16,7 +16,7 @@ from waits import until
 
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._tools.cli import main
-from otel_goodput.reports.run import FollowedRun, RecordedRun
+from otel_goodput.reports.run import RecordedRun
 
 RANK = """
 import json, os, sys, time
@@ -95,7 +95,6 @@ def test_the_live_account_is_the_one_that_is_read_from_all_journals(
     monkeypatch.setattr("otel_goodput.reports.ranks.MERGED_BYTES", 0)  # the journals are too large to be merged
     folder = RunDirectory(tmp_path / "runs" / "run")
     recorded = RecordedRun(folder).report().to_json()
-    assert recorded == {**FollowedRun(folder).report().to_json(), "ranks": recorded["ranks"]}
     for one in (live, recorded):
         assert one["seconds"] == whole["seconds"] and one["steps"] == whole["steps"] and one["ended"]
         assert one["elapsed_s"] == whole["elapsed_s"]
