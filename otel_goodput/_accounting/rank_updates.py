@@ -149,6 +149,7 @@ class RankNotes:
     """
 
     def __init__(self, *, whole: bool = False) -> None:
+        self._most = MOST  # steps that may wait
         self.rows: list[Noted] = []
         self.steps: list[RankStep] = []
         self.pieces: list[Piece] = []
@@ -202,10 +203,13 @@ class RankNotes:
 
     def _coarsen(self) -> None:
         """Make the groups larger until few steps wait."""
-        while len(self.steps) > MOST and not self._whole:
-            self.size *= 2
+        while len(self.steps) > self._most and not self._whole:
+            count, self.size = len(self.steps), 2 * self.size
             steps, pieces, others, between = grouped(self.steps, self.pieces, self.size)
             self.steps, self.pieces = steps + others, pieces + between
+            if 4 * len(self.steps) > 3 * count:  # steps that failed stay by themselves
+                self.size //= 2
+                self._most = 2 * count
 
     def take(self, ahead: Cursor, at: int, limit: int, opened: Opened | None, *, last: bool = False) -> RankUpdate:
         """Return what the rank did since the last call.
@@ -219,6 +223,7 @@ class RankNotes:
         """
         if last or not ahead.alive:
             ahead.close()
+        self._most = MOST
         joined, left, shift = ahead.steps.job_begin, NOT_KNOWN, ahead.shift
         if self._whole:
             joined, shift = ahead.begin, 0

@@ -393,3 +393,16 @@ def test_the_last_steps_of_a_fast_loop_are_known_soon_after_it_stands_still() ->
     assert first.size == 16 and first.steps[-1].number == 2_992 and first.known < end
     assert second.steps[-1].number == 3_000 and second.steps[-1].end == end and second.known == end + 5 * SECOND
     assert third[4:6] == ([], [Piece(end + 5 * SECOND, end + 10 * SECOND, DATA_LOADING_TIME)])
+
+
+def test_steps_that_failed_stay_by_themselves_however_many_they_are() -> None:
+    ledger = Ledger()
+    ledger.begin_updates()
+    events = [Event(0, ev.ATTEMPT, step=0), Event(0, ev.START, JOB, 1)]
+    for number in range(5_000):
+        begin = 1_000_000 * (number + 1)
+        events.append(Event(begin, ev.START, STEP, number + 2, number))
+        events.append(Event(begin + 500_000, ev.END, STEP, number + 2, number, ev.FAILED))
+    ledger.feed(events)
+    update = ledger.take_update(events[-1].time)
+    assert update is not None and [step.number for step in update.steps] == list(range(5_000))
