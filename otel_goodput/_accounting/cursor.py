@@ -490,7 +490,7 @@ class Cursor(AccountState):
             self.steps.compiles(self.hosts[-1] if self.hosts and inside else None)
         elif phase == rules.SAVE:
             if flags & ev.COVERS:
-                self.steps.saves[key] = min(step, self.steps.highest)
+                self.steps.saves[key] = step
             else:
                 self.steps.begin_save(key, step, inside)
         elif phase == rules.RESTORE and inside:

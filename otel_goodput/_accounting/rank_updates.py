@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import repeat
 from operator import lt
 from typing import Final, NamedTuple
@@ -77,23 +77,17 @@ class RankUpdate(NamedTuple):
         pieces = [one._replace(begin=max(one.begin, moment)) for one in self.pieces if one.end > moment]
         return self._replace(steps=steps, pieces=pieces)
 
-    def followed_by(self, after: RankUpdate) -> RankUpdate:
-        """Return this update and the next one as one."""
-        steps = list(self.steps)
-        if steps and steps[-1].end == NOT_KNOWN:
-            steps.pop()
-        return after._replace(steps=[*steps, *after.steps], pieces=connected([*self.pieces, *after.pieces]))
-
-
-def connected(pieces: Iterable[Piece]) -> list[Piece]:
-    """Return successive pieces with those as one that go on."""
-    whole: list[Piece] = []
-    for piece in pieces:
-        before = whole[-1] if whole else None
-        if before is not None and (before.end, *before[2:]) == (piece.begin, *piece[2:]):
-            piece = whole.pop()._replace(end=piece.end)
-        whole.append(piece)
-    return whole
+    def halves(self) -> tuple[RankUpdate, RankUpdate]:
+        """Return it as two updates, one after the other. Raises ValueError if it has no more than one step or piece."""
+        longer = self.steps if len(self.steps) > len(self.pieces) else self.pieces
+        if len(longer) < 2:
+            raise ValueError("it cannot be divided")
+        middle = longer[len(longer) // 2].begin
+        steps = [one for one in self.steps if one.begin < middle]
+        pieces = [one._replace(end=min(one.end, middle)) for one in self.pieces if one.begin < middle]
+        first = self._replace(known=middle, at=middle, left=NOT_KNOWN, steps=steps, pieces=pieces, opened=None)
+        rest = [one for one in self.steps if one.begin >= middle]
+        return first, self.after(middle)._replace(steps=rest)
 
 
 def innermost(opened: Sequence[Event], offset: int = 0) -> Opened | None:

@@ -21,6 +21,7 @@ from otel_goodput._accounting.step_summary import Steps
 from otel_goodput.semconv import Reason
 
 SAVES: Final = 100  # that may turn durable yet; if there are more, the oldest are given up
+COVERS: Final = 4_096  # saves of which it is known what they stand for
 RECOVERABLE: Final = 1_000  # executions that may yet be kept; if there are more, the oldest stay lost
 
 
@@ -490,11 +491,6 @@ class StepHistory(KeptSteps):
             if stall is not None and stall.number == number:
                 self.give_back(index, self.stalls.pop(index))
 
-    @property
-    def highest(self) -> int:
-        """The highest number of a step that is done, or open."""
-        return max([self.progress.top, *(one.number for one in self.running.values())])
-
     def begin_save(self, key: int, label: int, blocking: bool) -> None:
         """Begin to save a checkpoint, which stands for the steps that are done, whatever its label.
 
@@ -510,6 +506,8 @@ class StepHistory(KeptSteps):
         self.saves[key] = covered
         if self.covers is not None:
             self.covers[key] = covered
+            if len(self.covers) > COVERS:
+                del self.covers[next(iter(self.covers))]
         if len(self.saves) > SAVES:
             del self.saves[next(iter(self.saves))]
         if label >= 0 and covered >= 0:

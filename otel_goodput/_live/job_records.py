@@ -101,6 +101,12 @@ class JobRecords:
         if self._lock is not None:
             self._lock.release()
 
+    def orphan(self) -> None:
+        """In a forked child: write no more, and give back the copy of the lock, which would outlive the parent."""
+        self.account.orphan(Ledger)
+        if self._lock is not None:
+            self._lock.release()
+
 
 def _nothing() -> None: ...
 

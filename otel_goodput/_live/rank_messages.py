@@ -32,6 +32,10 @@ _ROOM: Final = 9  # bytes of a number
 _GAP, _STEP, _JUMP, _FLAGS, _OPEN = 1, 2, 4, 8, 16
 
 
+class MessageTooLarge(ValueError):
+    """A message of more than ``MOST`` bytes."""
+
+
 class RankMessage(NamedTuple):
     """An update of a rank.
 
@@ -120,7 +124,7 @@ class _Reader:
 
 
 def encode(message: RankMessage) -> bytes:
-    """Return the bytes of a message; long texts are cut. Raises ValueError: it is too large, or out of range."""
+    """Return the bytes of a message; long texts are cut. Raises MessageTooLarge, or ValueError: it is out of range."""
     number, attempt, host, pid, role, update = message
     writer = _Writer()
     for count in (VERSION, number, attempt, pid):
@@ -172,7 +176,7 @@ def encode(message: RankMessage) -> bytes:
         elif one.category == CUSTOM:
             writer.count(places[one.name])
     if len(writer.data) > MOST:
-        raise ValueError(f"a message of {len(writer.data)} bytes")
+        raise MessageTooLarge(f"a message of {len(writer.data)} bytes")
     return bytes(writer.data)
 
 

@@ -24,7 +24,7 @@ from otel_goodput._journal.job_waits import JobWaits
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._live.channels import Channel, RankChannel
 from otel_goodput._live.job_records import JobRecords
-from otel_goodput._live.rank_messages import RankMessage, decode, encode
+from otel_goodput._live.rank_messages import MessageTooLarge, RankMessage, decode, encode
 from otel_goodput._runtime.guard import contain, report_once, started
 from otel_goodput._settings.config import Config
 from otel_goodput._timeline.ranks import MERGED_BYTES, SPREAD, replay
@@ -33,7 +33,7 @@ EVERY_S: Final = 5.0  # from one update to the next;
 FIRST_S: Final = 0.5  # the first ones come sooner, each after twice as long as the one before
 ALL_S: Final = 60.0  # a rank that has not been heard of so long after the job began is not waited for any more
 LATE_NS: Final = 15_000_000_000  # the figures of a job are usually no older
-EARLY: Final = 60  # updates of a leader that has heard of no other rank; a job that goes on so is that of one rank
+EARLY: Final = 50_000  # updates, steps and pieces of a leader that wait for another rank to be heard of
 LAST_S: Final = 3.0  # at the end of the job, for the last updates of the other ranks
 _LOOK_S: Final = 0.05
 _NO_SAVES: Final[dict[int, int]] = {}
@@ -79,6 +79,7 @@ class RankExchange:
         self._job: JobAccount | None = None
         self._records: JobRecords | None = None
         self._early: list[RankUpdate] = []
+        self._held = 0  # how many these are, with their steps and pieces
         self._latest: dict[int, RankUpdate] = {}  # the latest update of each rank
         self._places: dict[int, tuple[str, int]] = {}  # host and pid of each rank
         self._number = 0  # of the next message
@@ -138,17 +139,27 @@ class RankExchange:
                     self._lead(channel.receive())
                     return
                 if (update := self._take_update()) is not None:
-                    place = self._number, self._attempt, self._host, os.getpid(), config.role or ""
-                    channel.publish(encode(RankMessage(*place, update)))
-                    self._number += 1
+                    self._publish(channel, update)
         except Exception as error:
             contain("the exchange of the ranks", error)
+
+    def _publish(self, channel: Channel, update: RankUpdate) -> None:
+        place = self._number, self._attempt, self._host, os.getpid(), self._config.role or ""
+        try:
+            message = encode(RankMessage(*place, update))
+        except MessageTooLarge:
+            for half in update.halves():
+                self._publish(channel, half)
+            return
+        channel.publish(message)
+        self._number += 1
 
     def _lead(self, received: Mapping[int, Sequence[bytes]]) -> None:
         if (update := self._take_update()) is None:
             return
-        if self._job is None and len(self._early) < EARLY:
+        if self._job is None and self._held < EARLY:
             self._early.append(update)
+            self._held += 1 + len(update.steps) + len(update.pieces)
             if not received:
                 return
             records, job = self._begin()
@@ -156,6 +167,7 @@ class RankExchange:
                 for early in self._early:
                     self._feed_own(job, early)
                 self._records, self._job = records, job
+                self._early.clear()
             if self._closed:  # while it was begun
                 records.close()
         elif self._job is not None:
@@ -298,5 +310,7 @@ class RankExchange:
     def orphan(self) -> None:
         """In a forked child: publish nothing, and wait for no lock of the parent."""
         self._stop.set()
+        if self._records is not None:
+            self._records.orphan()
         self._job = self._records = None
         self._exchanging, self._feeding = threading.Lock(), threading.RLock()

@@ -21,6 +21,7 @@ from otel_goodput._journal.account import PATIENCE_S, behind
 from otel_goodput._journal.records import OWN_TRACES
 from otel_goodput._journal.usage import Paces
 from otel_goodput._live import LiveAccount, call_in_children
+from otel_goodput._live.ranks import JobFigures
 from otel_goodput._metrics.instruments import Durations
 from otel_goodput._metrics.productivity import Inputs, Productivity
 from otel_goodput._recording import ids, plain
@@ -190,7 +191,7 @@ class Recorder(Phases):
             if self._durations is None:
                 self._durations = live.measure(
                     self.meter_provider,
-                    lambda: self._totals() if self.config.leads else None,
+                    lambda: self._figures()[0] if self.config.leads else None,
                     lambda: self._line.overhead,
                     self._dropped,
                     lambda: self._line.hooks.queue_depth(),
@@ -350,22 +351,24 @@ class Recorder(Phases):
         If a loop of very short steps is ahead of the ledger, this waits up to 1 s for the ledger, and up to 10 s once
         the job has ended. If that was not enough, ``behind`` says by how much the answer is behind.
         """
-        job = None if self._tracer is None else self._tracer.traces.job_span
-        return self._totals(PATIENCE_S if job is not None and job.is_recording() else SETTLED_S)
+        return self._figures(SETTLED_S)[0]
 
-    def _totals(self, patience: float = PATIENCE_S) -> Totals:
+    def _figures(self, settled: float = PATIENCE_S) -> tuple[Totals, JobFigures | None]:
+        """Return the account, with the rest if it is of all ranks; after the job, wait `settled` s for the ledger."""
         tracer = self._tracer
         if tracer is not None:
             self._observers.device_clock.settle()
             tracer.hooks.settle()
-        patience = math.inf if self._in_memory else patience  # nobody trains meanwhile
+        trains = tracer is not None and (job := tracer.traces.job_span) is not None and job.is_recording()
+        patience = math.inf if self._in_memory else PATIENCE_S if trains else settled  # in memory, nobody trains
         totals = self._account.totals(patience=patience)
         if self.closed:
             self._behind = totals.behind
-        if self._ranks is not None and (figures := self._ranks.figures()) is not None:
+        figures = None if self._ranks is None else self._ranks.figures()
+        if figures is not None:
             totals = with_leaders(figures.totals, totals, live(figures.totals))
         totals = self._productivity.complete(totals)
-        return totals if self._paces is None else self._paces.complete(totals)
+        return totals if self._paces is None else self._paces.complete(totals), figures
 
     @forgiving
     def add_windows(self, *windows: str) -> None:
@@ -392,16 +395,14 @@ class Recorder(Phases):
     @forgiving
     def report(self) -> Report:
         """Return the account as of now, as text (``str()``), JSON (``to_json()``) or a page (``html(path)``)."""
-        totals = self.totals()
+        totals, figures = self._figures(SETTLED_S)
         notes = self._account.notes.all()
         if totals.behind:
             notes = (*notes, behind(totals))
         about_run = about(self.run_id, self.config.job_name)
-        ranks, alone = None, None
-        if self._ranks is not None:
-            figures, config = self._ranks.figures(), self.config
-            ranks = None if figures is None else live_waits(*figures[1:])
-            alone = None if ranks else OneProcess(config.process_index, config.process_count, self._ranks.why)
+        ranks, alone, config = None if figures is None else live_waits(*figures[1:]), None, self.config
+        if ranks is None and self._ranks is not None:
+            alone = OneProcess(config.process_index, config.process_count, self._ranks.why)
         facts = self._live.facts.all_attempts()
         return Report(totals, about_run, notes, facts=facts, ranks=ranks, process=alone, page=self._page)
 

@@ -136,10 +136,6 @@ class RecordedRun:
             )
         return replace(report, process=OneProcess(first, ranks, job))
 
-    def report_of_ranks(self) -> Report:
-        """Return the account of the job of all ranks from the journals of all of them. Raises JournalError."""
-        return self.report(exact=True)
-
     def first(self) -> int:
         """Return the index of the first process that left a journal; 0 if none did."""
         return self._candidates()[0]

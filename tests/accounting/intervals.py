@@ -8,7 +8,7 @@ from otel_goodput._accounting import Event
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.events import NOT_KNOWN
 from otel_goodput._accounting.overview import IN_FLIGHT, NO_STEP_DONE, SKIPPED
-from otel_goodput._accounting.rank_updates import connected
+from otel_goodput._accounting.rank_updates import RankUpdate
 from otel_goodput._accounting.ranks import DIED, Piece, RankStep
 from otel_goodput._accounting.rules import CUSTOM, DATA_LOADING_TIME, FIXED, OTHER, RECOVERY
 from otel_goodput._accounting.tracing import EXCLUDED, Interval, Tracer
@@ -78,3 +78,22 @@ def cut_into(intervals: Iterable[Interval], edges: Sequence[int]) -> list[dict[i
             if low < high:
                 bins[which][category] = bins[which].get(category, 0) + high - low
     return bins
+
+
+def followed(first: RankUpdate, after: RankUpdate) -> RankUpdate:
+    """Return an update and the next one as one."""
+    steps = list(first.steps)
+    if steps and steps[-1].end == NOT_KNOWN:
+        steps.pop()
+    return after._replace(steps=[*steps, *after.steps], pieces=connected([*first.pieces, *after.pieces]))
+
+
+def connected(pieces: Iterable[Piece]) -> list[Piece]:
+    """Return successive pieces with those as one that go on."""
+    whole: list[Piece] = []
+    for piece in pieces:
+        before = whole[-1] if whole else None
+        if before is not None and (before.end, *before[2:]) == (piece.begin, *piece[2:]):
+            piece = whole.pop()._replace(end=piece.end)
+        whole.append(piece)
+    return whole

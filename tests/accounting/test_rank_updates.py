@@ -35,7 +35,7 @@ from otel_goodput._timeline.ranks import digest_of
 from otel_goodput._timeline.reader import ordered
 from otel_goodput.reports.timeline import Timeline
 
-from .intervals import partition_of, traced
+from .intervals import followed, partition_of, traced
 from .strategies import Rows, runs
 from .test_properties import MANY, USUAL
 from .test_turns import items, kept, steps_on_device
@@ -79,7 +79,7 @@ def updates(sequence: Sequence[Item], fate: random.Random, often: float, *, whol
 def together(taken: Sequence[RankUpdate]) -> RankUpdate:
     first, *others = taken
     for other in others:
-        first = first.followed_by(other)
+        first = followed(first, other)
     return first
 
 
@@ -202,7 +202,7 @@ def test_an_open_step_comes_again_and_a_load_that_goes_on_comes_in_parts() -> No
     rank.phase(STEP, 8, None, 1)
     third = rank.update(9)
     assert third.steps == [step(0, 4, 7), step(1, 8, -1)] and third.pieces == []
-    assert first.followed_by(second).followed_by(third)[4:6] == (third.steps, [load(1, 4)])
+    assert followed(followed(first, second), third)[4:6] == (third.steps, [load(1, 4)])
 
 
 def test_an_evaluation_inside_an_open_step_is_known_while_it_goes_on() -> None:
@@ -406,3 +406,23 @@ def test_steps_that_failed_stay_by_themselves_however_many_they_are() -> None:
     ledger.feed(events)
     update = ledger.take_update(events[-1].time)
     assert update is not None and [step.number for step in update.steps] == list(range(5_000))
+
+
+def test_an_update_is_the_same_in_halves() -> None:
+    ledger = Ledger()
+    ledger.begin_updates()
+    events = [Event(0, ev.ATTEMPT, step=0), Event(0, ev.START, JOB, 1)]
+    for number in range(300):
+        begin = 1_000_000 * (number + 1)
+        events.append(Event(begin - 400_000, ev.START, DATA_LOADING, 2 * number + 2))
+        events.append(Event(begin, ev.END, DATA_LOADING, 2 * number + 2))
+        events.append(Event(begin, ev.START, STEP, 2 * number + 3, number))
+        events.append(Event(begin + 500_000, ev.END, STEP, 2 * number + 3, number))
+    ledger.feed(events)
+    update = ledger.take_update(events[-1].time)
+    assert update is not None
+    first, second = update.halves()
+    assert len(first.steps) == len(second.steps) == 150 and first.at == first.known <= second.known
+    assert followed(first, second) == update
+    with pytest.raises(ValueError, match="divided"):
+        update._replace(steps=update.steps[:1], pieces=()).halves()

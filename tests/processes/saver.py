@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
+import time
 
 import otel_goodput as goodput
-from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput.reports.run import RecordedRun
 
 
 def main(index: int, count: int, port: int, directory: str, last: int) -> None:
@@ -48,10 +46,13 @@ def main(index: int, count: int, port: int, directory: str, last: int) -> None:
                 print("saving", number, flush=True)
         manager.wait_until_finished()
         held = [float(shard.data[0]) for shard in state.addressable_shards]
+    until = time.monotonic() + 30
+    while recorder.config.leads and not recorder.totals().ended and time.monotonic() < until:
+        time.sleep(0.05)  # until the end of the job on the other process has been heard of
     goodput.shutdown()
     if recorder.config.leads:
-        # Of this process: that of the job is some seconds older, if another one ends later.
-        report = RecordedRun(RunDirectory(Path(directory) / "run")).report(process=0)
+        report = goodput.report()
+        assert report is not None
         print(json.dumps([held, report.to_json()]), flush=True)
     manager.close()
     jax.distributed.shutdown()
