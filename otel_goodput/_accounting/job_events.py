@@ -75,6 +75,10 @@ class JobEvents:
                 yield from self._begin(item.begin)
                 yield from self._phase(item)
 
+    def go_on(self, time: int) -> Iterator[Event]:
+        """Yield the begin of the next attempt at `time` (ns) if the job is away: some of its ranks are there."""
+        yield from self._begin(time)
+
     def end(self, time: int, *, failed: bool) -> Iterator[Event]:
         """Yield the end of the job at `time` (ns)."""
         yield from self._begin(time)

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from heapq import merge
+from itertools import chain
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -14,7 +15,7 @@ from otel_goodput._accounting.cost_bins import CostBins
 from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event
 from otel_goodput._accounting.job_events import JobEvents
 from otel_goodput._accounting.ledger import Ledger
-from otel_goodput._accounting.ranks import JobStep, Piece, RankMerger, RankStep, Stretch
+from otel_goodput._accounting.ranks import NEVER, JobStep, Piece, RankMerger, RankStep, Stretch
 from otel_goodput._accounting.rules import NS, SAVE
 from otel_goodput._accounting.totals import Totals
 
@@ -106,6 +107,7 @@ class RankGroup:
         self._record = self.ledger.feed if record is None else record
         self._leaders: deque[Event] = deque()
         self._limit: Event | None = None  # of steps, that the leader set last
+        self._silent = NOT_KNOWN  # the last sign of life of the job, ns, if it is away
 
     @property
     def horizon(self) -> int:
@@ -148,8 +150,12 @@ class RankGroup:
         until, noted = items[-1].end, list[Event]()
         while self._leaders and self._leaders[0].time <= until:
             noted.append(self._leaders.popleft())
-        self._record(self._with_noted(self._events.events(items), noted))
+        events = list(self._with_noted(self._events.events(items), noted))
+        self._record(events)
         self._limit = next((event for event in reversed(noted) if event.kind == ev.LIMIT), self._limit)
+        for event in events:
+            if event.kind in (ev.HEARTBEAT, ev.ATTEMPT):
+                self._silent = event.time if event.kind == ev.HEARTBEAT else NOT_KNOWN
         for stretch in _waits(items):
             self.costs.add(stretch)
 
@@ -178,14 +184,22 @@ class RankGroup:
     def undecided(self, at: int) -> Iterable[Event]:
         """Return the events of the job up to `at` (ns) that the ledger does not have, because they may change."""
         noted = [event for event in self._leaders if event.time <= at]
-        events = copy(self._events).events(self.merger.undecided(at))
-        return self._with_noted(events, noted)
+        events, items = copy(self._events), self.merger.undecided(at)
+        going_on = events.go_on(at) if items and self.merger.slowest() != NEVER else ()
+        return self._with_noted(chain(events.events(items), going_on), noted)
 
     def _with_noted(self, events: Iterable[Event], noted: Iterable[Event]) -> Iterator[Event]:
-        """Yield `events` of the job and what the leader `noted`; it may have set a limit before the attempt began."""
-        limit = self._limit
+        """Yield `events` of the job and what the leader `noted`; it may have set a limit before the attempt began.
+
+        What the leader does while the job is away is no sign of life of the job.
+        """
+        limit, silent = self._limit, self._silent
         for event in merge(events, noted, key=attrgetter("time")):
-            yield event
+            if event.kind == ev.HEARTBEAT:
+                silent = event.time
+            elif event.kind == ev.ATTEMPT:
+                silent = NOT_KNOWN
+            yield event if silent == NOT_KNOWN else event._replace(time=silent)
             if event.kind == ev.LIMIT:
                 limit = event
             elif event.kind == ev.ATTEMPT and limit is not None:

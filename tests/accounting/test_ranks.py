@@ -219,6 +219,49 @@ def test_a_step_in_which_one_died_is_over_even_if_another_one_completed_it() -> 
     assert totals.attempts == 2 and totals.run.categories[Category.INFRASTRUCTURE_RECOVERY] == 4 * SECOND
 
 
+def test_what_the_leader_notes_while_ranks_are_away_is_no_sign_of_life_of_the_job() -> None:
+    """It is back before the others, sets the limit of its steps, and commits a checkpoint."""
+    job = Ranks(3)
+    for _ in range(3):
+        job.step()
+    account, died = job.account, job.at[0]
+    for rank in job.at:
+        account.leave(rank, died, died=True)
+    for rank, back in enumerate((10, 20, 30)):
+        account.join(rank, died + back * SECOND)
+    account.note([Event(died + 11 * SECOND, ev.LIMIT, 0, 500 * MS), Event(died + 12 * SECOND, ev.DURABLE, step=2)])
+    job.at = {rank: died + (10 + 10 * rank) * SECOND for rank in job.at}
+    job.step({0: 21.0, 1: 11.0, 2: 1.0})
+    for _ in range(9):
+        job.step()
+    totals = account.totals()
+    assert totals.run.categories[Category.INFRASTRUCTURE_RECOVERY] == 30 * SECOND
+    assert totals.history[-1].recovery == 30 * SECOND and totals.attempts == 2
+    assert totals.run.categories[Category.STALLED]  # the limit holds for the steps of the attempt
+
+
+def test_an_outage_is_recovery_while_it_lasts() -> None:
+    job = Ranks(3)
+    job.step()
+    account, died = job.account, job.at[0]
+    before = account.totals().run
+    for rank in job.at:
+        account.leave(rank, died, died=True)
+        assert account.totals().run == before
+    for rank in job.at:  # one more is back
+        at = died + 10 * (rank + 1) * SECOND
+        account.join(rank, at)
+        for other in range(rank + 1):
+            account.feed(other, (), [Piece(at, at + SECOND, LOAD)], at + SECOND)
+        totals, load = account.totals(), SECOND if rank == 2 else 0
+        assert (totals.attempts, totals.at) == (2, at + SECOND)
+        assert totals.run.categories == {
+            **before.categories,
+            Category.DATA_LOADING: before.categories[Category.DATA_LOADING] + load,
+            Category.INFRASTRUCTURE_RECOVERY: at + SECOND - load - died,
+        }
+
+
 def test_a_rank_with_a_slow_loader_lowers_the_goodput_of_the_job_and_is_named() -> None:
     even, slow = Ranks(8), Ranks(8)
     for _ in range(100):
