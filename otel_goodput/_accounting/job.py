@@ -104,9 +104,9 @@ class JobAccount:
     # --- what ranks report --------------------------------------------------------------------------------------------
 
     def place(self, rank: int, role: str = "", devices: int = 1) -> None:
-        """Note the role of `rank`, before it joins, and how many devices it has."""
+        """Note the role of `rank`, before it joins, and how many devices it has, now or later; 0: not known (yet)."""
         self._role_of.setdefault(rank, role)
-        self._devices[rank] = max(1, devices)
+        self._devices[rank] = devices or self._devices.get(rank, 0)
 
     def offset(self, rank: int, ahead: int, bound: int) -> None:
         """Note that the clock of `rank` is `ahead` of the others' by so many ns, give or take `bound`.
@@ -219,7 +219,7 @@ class JobAccount:
         return Costs.summed(every, self._devices_of(self._role_of))
 
     def _devices_of(self, ranks: Iterable[int]) -> int:
-        return sum(self._devices.get(rank, 1) for rank in ranks)
+        return sum(self._devices.get(rank) or 1 for rank in ranks)
 
     @property
     def together(self) -> bool:

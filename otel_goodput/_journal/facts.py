@@ -24,6 +24,7 @@ from otel_goodput._journal.rundir import FACTS, RunDirectory
 from otel_goodput._journal.sidecars import FIGURE, SCALAR, WORDS, Members, Named, Sidecar, kept
 from otel_goodput._runtime.guard import contain
 from otel_goodput._settings.config import Config
+from otel_goodput._settings.devices import local_devices
 from otel_goodput._settings.options import Settings
 from otel_goodput._text.durations import NS
 from otel_goodput._text.redact import HIDDEN, encodable, names_secret, redact, secrets, shown
@@ -166,6 +167,7 @@ class Facts(NamedTuple):
     exporters: dict[str, str]  # the project of Google Cloud that spans go to, else empty, by name
     scheduling: dict[str, float]  # s that the attempt waited before its program ran, by stage, as far as known
     compile_cache: dict[str, float]  # ``CACHE`` of jax's compilation cache; empty if that is not in use
+    devices: int = 0  # that the process computes with; 0 if that is not known
 
     @property
     def role(self) -> str:
@@ -188,7 +190,9 @@ SIDECAR: Final = Sidecar(
             "exporters": Named(WORDS),
             "scheduling": Named(FIGURE),
             "compile_cache": Named(FIGURE),
-        }
+            "devices": COUNT,
+        },
+        absent={"devices": 0},
     ),
     FACTS,
 )
@@ -216,6 +220,7 @@ class FactSheet:
         self._scheduled: Mapping[str, int] = {}
         self._cache: Callable[[], Mapping[str, float]] = dict
         self._compiled: Mapping[str, float] = {}
+        self._devices = 0
         self._left_out = 0
         self._adding = threading.Lock()
         self._made = time.monotonic()
@@ -272,6 +277,8 @@ class FactSheet:
             self._scheduled, self._due = waits, min(self._due, age)
         if (cache := self._cache()) != self._compiled:  # written soon, but not after each function
             self._compiled, self._due = cache, min(self._due, age + AGAIN_S[0])
+        if (devices := local_devices() or self._devices) != self._devices:
+            self._devices, self._due = devices, min(self._due, age)
         if not last and (age < self._due or (not self._looks and age < DETECTED_S and not self._complete())):
             return
         self._due = age + AGAIN_S[min(self._looks, len(AGAIN_S) - 1)]
@@ -316,6 +323,7 @@ class FactSheet:
             projects,
             {stage: duration / NS for stage, duration in self._waits().items()},
             dict(self._cache()),
+            local_devices() or self._devices,
         )
 
 

@@ -51,15 +51,22 @@ class Named(Kind):
 
 
 class Members(Kind):
-    """A JSON object with a member of each of these names and kinds, and what `make` makes of them."""
+    """A JSON object with a member of each of these names and kinds, and what `make` makes of them.
 
-    def __init__(self, kinds: Mapping[str, Kind], make: Callable[..., Any] = dict) -> None:
+    `absent`: members that older files do not have, and what they stand for.
+    """
+
+    def __init__(
+        self, kinds: Mapping[str, Kind], make: Callable[..., Any] = dict, absent: Mapping[str, Any] | None = None
+    ) -> None:
         self._kinds = kinds
         self._make = make
+        self._absent = absent or {}
 
     def load(self, plain: Any, blobs: Blobs) -> Any:
         if not isinstance(plain, dict):
             raise ValueError(f"{plain!r:.40} instead of an object")
+        plain = {**self._absent, **plain}
         if missing := self._kinds.keys() - plain.keys():
             raise ValueError(f"{min(missing)} is missing")
         return self._make(**{name: kind.load(plain[name], blobs) for name, kind in self._kinds.items()})

@@ -19,12 +19,13 @@ from otel_goodput._accounting.rules import CUSTOM
 from otel_goodput._text.redact import encodable
 from otel_goodput.semconv import CATEGORIES
 
-VERSION: Final = 1
+VERSION: Final = 2
 MOST: Final = 64 << 10  # bytes of a message
 TEXT: Final = 255  # bytes of a host, a role and a name
 NAMES: Final = 64  # custom names in a message; the others are OVERFLOW
 OVERFLOW: Final = "overflow"
 LARGEST_GROUP: Final = 1 << 30
+LARGEST_COUNT: Final = 1 << 20  # devices of a process
 _LARGEST: Final = (1 << 62) - 1  # of all numbers
 _ROOM: Final = 9  # bytes of a number
 # Flags of an element: it does not begin where the one before ended; it is a step; that has another number than the next
@@ -42,6 +43,7 @@ class RankMessage(NamedTuple):
     Attributes:
         number: of the message, from 0 on in each attempt.
         attempt, host, pid, role: of the process; `role` may be empty.
+        devices: that it computes with; 0 if that is not known.
     """
 
     number: int
@@ -49,6 +51,7 @@ class RankMessage(NamedTuple):
     host: str
     pid: int
     role: str
+    devices: int
     update: RankUpdate
 
 
@@ -125,12 +128,13 @@ class _Reader:
 
 def encode(message: RankMessage) -> bytes:
     """Return the bytes of a message; long texts are cut. Raises MessageTooLarge, or ValueError: it is out of range."""
-    number, attempt, host, pid, role, update = message
+    number, attempt, host, pid, role, devices, update = message
     writer = _Writer()
     for count in (VERSION, number, attempt, pid):
         writer.count(count)
     writer.text(host)
     writer.text(role)
+    writer.count(min(devices, LARGEST_COUNT))
     writer.count(update.at)
     writer.count(update.at - update.known)
     writer.maybe(update.joined, update.at)
@@ -194,7 +198,7 @@ def _decoded(reader: _Reader) -> RankMessage:
     if reader.count() != VERSION:
         raise ValueError("a message of another version")
     number, attempt, pid = reader.count(), reader.count(), reader.count()
-    host, role = reader.text(), reader.text()
+    host, role, devices = reader.text(), reader.text(), reader.count(LARGEST_COUNT)
     at = reader.count()
     known = at - reader.count(at)
     joined, left = reader.maybe(at), reader.maybe(at)
@@ -225,7 +229,7 @@ def _decoded(reader: _Reader) -> RankMessage:
         raise ValueError("it is longer than it says")
     update = RankUpdate(joined, known, at, left, steps, pieces, opened, size)
     _prove(update)
-    return RankMessage(number, attempt, host, pid, role, update)
+    return RankMessage(number, attempt, host, pid, role, devices, update)
 
 
 def _prove(update: RankUpdate) -> None:

@@ -27,6 +27,7 @@ from otel_goodput._live.job_records import JobRecords
 from otel_goodput._live.rank_messages import MessageTooLarge, RankMessage, decode, encode
 from otel_goodput._runtime.guard import contain, report_once, started
 from otel_goodput._settings.config import Config
+from otel_goodput._settings.devices import local_devices
 from otel_goodput._timeline.ranks import MERGED_BYTES, SPREAD, replay
 
 EVERY_S: Final = 5.0  # from one update to the next;
@@ -84,6 +85,7 @@ class RankExchange:
         self._places: dict[int, tuple[str, int]] = {}  # host and pid of each rank
         self._number = 0  # of the next message
         self._host = socket.gethostname()
+        self._devices = 0  # that this process computes with, as far as is known
         self._noted: deque[Event] = deque()  # what the leader has recorded that holds for the job
         self._before: dict[Cause, int] = {}  # what the job has waited for before this process, ns
         self._concluded = NOT_KNOWN  # when the job was over on all ranks, ns
@@ -144,7 +146,7 @@ class RankExchange:
             contain("the exchange of the ranks", error)
 
     def _publish(self, channel: Channel, update: RankUpdate) -> None:
-        place = self._number, self._attempt, self._host, os.getpid(), self._config.role or ""
+        place = self._number, self._attempt, self._host, os.getpid(), self._config.role or "", self._known_devices()
         try:
             message = encode(RankMessage(*place, update))
         except MessageTooLarge:
@@ -153,6 +155,10 @@ class RankExchange:
             return
         channel.publish(message)
         self._number += 1
+
+    def _known_devices(self) -> int:
+        self._devices = local_devices() or self._devices
+        return self._devices
 
     def _lead(self, received: Mapping[int, Sequence[bytes]]) -> None:
         if (update := self._take_update()) is None:
@@ -203,7 +209,6 @@ class RankExchange:
             if not settled.alive:
                 self._concluded = settled.now
         self._before = dict(job.costs.whole)
-        job.place(self._own, config.role or "")
         job.expect(range(self._count))
         self._places[self._own] = self._host, os.getpid()
         return records, job
@@ -222,7 +227,7 @@ class RankExchange:
                 report_once(f"updates of rank {rank}", "an update of rank %d cannot be read: %s", rank, error)
                 continue
             self._places[rank] = message.host, message.pid
-            job.place(rank, message.role)
+            job.place(rank, message.role, message.devices)
             self._feed(job, rank, message.update)
 
     def _feed_own(self, job: JobAccount, update: RankUpdate) -> None:
@@ -230,6 +235,7 @@ class RankExchange:
         noted, covers = list[Event](), self._account.ledger.covers
         while self._noted and self._noted[0].time <= update.known:
             noted += holds_for_job(self._noted.popleft(), covers)
+        job.place(self._own, self._config.role or "", self._known_devices())
         job.note(noted, self._own)
         self._feed(job, self._own, update)
 

@@ -160,7 +160,7 @@ def replay(account: JobAccount, folder: RunDirectory, before: int) -> None:
 def _feed(account: JobAccount, folder: RunDirectory, digests: Mapping[int, RankDigest]) -> None:
     for rank, digest in digests.items():
         facts = facts_of(folder, folder.attempts(rank)[-1], rank)
-        account.place(rank, "" if facts is None else facts.role)
+        account.place(rank, "" if facts is None else facts.role, 0 if facts is None else facts.devices)
         account.join(rank, digest.begin)
     if digests:
         account.note(digests[min(digests)].noted, min(digests))

@@ -24,6 +24,7 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
                 "_runtime.guard",
                 "_runtime.files",
                 "_runtime.installation",
+                "_settings.devices",
                 "_settings.placement",
             }
         ),

@@ -20,7 +20,7 @@ BEGIN = 1_764_000_000 * 10**9
 
 
 def message(update: RankUpdate, **more: object) -> RankMessage:
-    return RankMessage(7, 1, "host-3", 4242, "", update)._replace(**more)
+    return RankMessage(7, 1, "host-3", 4242, "", 0, update)._replace(**more)
 
 
 def steady(count: int, period: int = 500_000_000) -> RankUpdate:
@@ -71,7 +71,7 @@ def drawn(rng: random.Random) -> RankUpdate:
 def test_a_message_is_read_as_it_was_written() -> None:
     for seed in range(200):
         rng = random.Random(seed)
-        written = message(drawn(rng), role=rng.choice(("", "generator")), number=seed)
+        written = message(drawn(rng), role=rng.choice(("", "generator")), devices=rng.choice((0, 8)), number=seed)
         assert decode(encode(written)) == written
     nothing = RankUpdate(NOT_KNOWN, BEGIN, BEGIN, NOT_KNOWN, [], [], None)
     assert decode(encode(message(nothing))) == message(nothing)
