@@ -247,8 +247,10 @@ class RankMerger:
     def horizon(self) -> int:
         """The latest moment up to which it is known what all ranks did that are there, ns."""
         known = self.slowest()
-        if known == NEVER:
-            known = max((one.known for one in self._ranks.values()), default=NOT_KNOWN)
+        if known == NEVER:  # the job ended when the first one died, if one did
+            every = self._ranks.values()
+            known = max((one.known for one in every), default=NOT_KNOWN)
+            known = min((one.left for one in every if one.died), default=known)
         return max(known, self.reached)
 
     def held(self) -> int:
@@ -394,10 +396,42 @@ class RankMerger:
             self.apart += 1
         if self.reached == NOT_KNOWN:
             self.reached = min(one.joined for one in self._ranks.values())
-        if goes_on := self._goes_on(number, members):
+        goes_on = self._goes_on(number, members)
+        if missing := self._missing(members):
+            self._give_up(members, missing)
+            goes_on = False
+        elif goes_on:
             self._conclude(number, members)
         self._take_part(members, goes_on)
         return True
+
+    def _missing(self, members: dict[int, RankStep]) -> dict[int, int]:
+        """Return which ranks of the job's latest step did not begin that of `members`, which failed.
+
+        With each, until when it was there, ns.
+        """
+        ends = [step.end for step in members.values() if step.end != NOT_KNOWN]
+        if not all(step.flags & FAILED for step in members.values() if step.end != NOT_KNOWN):
+            return {}
+        until = {
+            rank: self._there(one, min(ends)) for rank, one in self._ranks.items() if one.taken and rank not in members
+        }
+        return {rank: end for rank, end in until.items() if end > self.reached}
+
+    def _there(self, one: _Rank, until: int) -> int:
+        """Return until when a rank was there, up to `until` (ns); 0 if its job was over."""
+        if not one.died and NOT_KNOWN < one.left < until:
+            return 0
+        away = [piece for piece in one.pieces_until(until) if piece.category == RECOVERY]
+        return away[-1].begin if away and away[-1].end >= until else until
+
+    def _give_up(self, members: dict[int, RankStep], missing: dict[int, int]) -> None:
+        """Write down the time up to the end of a step of `members` that was never at work: some ranks are `missing`."""
+        begins, count = sorted(step.begin for step in members.values()), len(members) + len(missing)
+        end = min(*missing.values(), *(step.end for step in members.values() if step.end != NOT_KNOWN))
+        ready = begins[(count - 2) // 2] if len(missing) == 1 else end
+        self._decided += self._between(min(missing), end, ready, self.reached)
+        self.reached = end
 
     def _goes_on(self, number: int, members: dict[int, RankStep]) -> bool:
         """Whether step `number` is the job's next one: it is above the latest, or most of the ranks went back to it."""

@@ -33,6 +33,8 @@ class SimulatedJob:
     absences: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     # By index of the group that ended with it: when the first died.
     deaths: dict[int, int] = field(default_factory=dict)
+    # When a rank died that had not begun a step in which all others hung, that rank, and when those had begun it.
+    waits: list[tuple[int, int, list[int]]] = field(default_factory=list)
     joins: set[int] = field(default_factory=set)  # ranks that came later
     leaves: dict[int, int] = field(default_factory=dict)  # when ranks left for good
     slow: int = -1  # the rank with the slow loader
@@ -71,7 +73,12 @@ def _crash(
     ready = max(begin for rank, begin in began.items() if not (early and rank == victim))
     death = max(at[victim], ready + rng.randrange(1, 40))
     if early:
-        death = at[victim] = 1 + began.pop(victim)  # not when its step before ended
+        hangs = rng.randrange(200) if rng.random() < 0.5 else 0
+        if hangs:
+            job.pieces[victim].append((began[victim], began[victim] + hangs, LOAD, ""))
+        death = at[victim] = 1 + began.pop(victim) + hangs  # not when its step before ended
+        if victim in job.groups[-1][1]:
+            job.waits.append((death, victim, sorted(began.values())))
     group: dict[int, tuple[int, int]] = {}
     ends = {rank: death if rank == victim else max(death, ready, at[rank]) + rng.randrange(1, 60) for rank in members}
     for rank, end in ends.items():
@@ -113,7 +120,8 @@ def simulate(
             job.pieces[rank].append((at[rank], at[rank] + length, category, name))
             at[rank] += length
 
-    for turn in range(rng.randrange(3, 40) if count <= 16 else rng.randrange(3, 10)):
+    turns = rng.randrange(3, 40) if count <= 16 else rng.randrange(3, 10)
+    for turn in range(turns):
         for rank in joins:
             if joins[rank] == turn:  # while the others are between two steps
                 at[rank] = job.begins[rank] = max(at.values())
@@ -140,7 +148,7 @@ def simulate(
             at[rank] += rng.randrange(3)  # of nobody
             began[rank] = at[rank]
         work = rng.randrange(1, 60)
-        if restarts and turn and rng.random() < 0.08:
+        if restarts and 0 < turn < turns - 1 and rng.random() < 0.08:
             _crash(rng, job, number, members, at, began)
             number = max(0, number - rng.randrange(4))
             continue
@@ -175,15 +183,16 @@ def every_millisecond(job: SimulatedJob) -> Counter[Owner]:
     spent: Counter[Owner] = Counter()
     at = 0
     number, group = job.groups[at]
-    for moment in range(min(job.begins.values()), job.end):
-        while moment >= job.deaths.get(at, max(end for _, end in group.values())):
-            at += 1
+    since = min(job.begins.values())
+    for moment in range(since, job.end):
+        while moment >= (end := job.deaths.get(at, max(end for _, end in group.values()))):
+            at, since = at + 1, end
             number, group = job.groups[at]
-        spent[_owner(job, number, group, moment)] += 1
+        spent[_owner(job, number, group, moment, since)] += 1
     return spent
 
 
-def _owner(job: SimulatedJob, number: int, group: dict[int, tuple[int, int]], moment: int) -> Owner:
+def _owner(job: SimulatedJob, number: int, group: dict[int, tuple[int, int]], moment: int, since: int) -> Owner:
     def doing(rank: int) -> tuple[int, int, int, str]:
         return next((piece for piece in job.pieces[rank] if piece[0] <= moment < piece[1]), (0, 0, OTHER, ""))
 
@@ -192,6 +201,11 @@ def _owner(job: SimulatedJob, number: int, group: dict[int, tuple[int, int]], mo
     gone = [(back, -rank) for rank, all_ in job.absences.items() for died, back in all_ if died <= moment < back]
     if moment < begin and gone:
         return NO_STEP, RECOVERY, "", -max(gone)[1], 2 * len(gone) <= len(job.begins) > 1
+    hung = next((one for one in job.waits if since <= moment < one[0] < begin), None)
+    if moment < begin and hung is not None:
+        _, rank, others = hung
+        _, _, category, name = doing(rank)
+        return NO_STEP, category, name, rank, 2 * sum(begin <= moment for begin in others) >= len(others)
     if moment < begin:
         others = [begin for begin, rank in begins if rank != last]
         _, _, category, name = doing(last)

@@ -286,6 +286,48 @@ def test_a_rank_that_hangs_in_its_loader_is_the_one_that_is_named_again_and_agai
         assert job.account.waits(now) == {Cause(2, LOAD, ""): begin + 100 * MS}
 
 
+@pytest.mark.parametrize("ends", ["killed", "the one that hangs first", "the others fail"])
+@pytest.mark.parametrize("again", [False, True], ids=["for good", "restarted"])
+def test_a_rank_that_hangs_in_its_loader_until_all_are_killed_has_that_time(ends: str, again: bool) -> None:
+    job = Ranks(4)
+    job.step()
+    account, begin = job.account, job.at[2]
+    end = begin + 600 * SECOND
+    account.feed(2, (), [Piece(begin, end, LOAD)], end)
+    for rank in (0, 1, 3):
+        piece = Piece(begin, begin + 100 * MS, LOAD)
+        account.feed(rank, [RankStep(1, begin + 100 * MS, NOT_KNOWN)], [piece], end)
+    live = account.totals(end)
+    order = (2, 0, 1, 3) if ends == "the one that hangs first" else (0, 1, 3, 2)
+    for at, rank in enumerate(order):
+        left = end if rank == 2 else end + at * MS
+        if ends == "the others fail" and rank != 2:
+            account.feed(rank, [RankStep(1, begin + 100 * MS, left, FAILED)], (), left)
+        account.leave(rank, left, died=ends != "the others fail" or rank == 2)
+    back = end + 60 * SECOND
+    if again:
+        for rank in job.at:
+            account.join(rank, back)
+        job.at = dict.fromkeys(job.at, back)
+        job.step()
+    totals = account.totals()
+    whole = account.costs_at(account.horizon).whole
+    assert {cause: spent for cause, spent in whole.items() if cause.category != RECOVERY} == {
+        Cause(2, LOAD, ""): end - begin - 100 * MS
+    }
+    if not again:
+        assert totals.run == live.run
+        return
+    back_to_work = {
+        Category.DATA_LOADING: 100 * MS,
+        Category.PRODUCTIVE: SECOND,
+        Category.INFRASTRUCTURE_RECOVERY: back - end,
+    }
+    assert totals.run.categories == {
+        name: spent + back_to_work.get(name, 0) for name, spent in live.run.categories.items()
+    }
+
+
 def test_a_standstill_in_one_ranks_loader_is_no_goodput_although_the_step_completes() -> None:
     job = Ranks(4)
     for number in range(60):
@@ -434,7 +476,12 @@ def test_the_drawings_are_what_is_decided(drawing: str) -> None:
     for rank in ranks:
         merger.join(rank, 0)
     for rank, row in ranks.items():
-        merger.feed(rank, *drawn(row.rstrip("!")), len(row) * SECOND)
+        steps, pieces = drawn(row.rstrip("!"))
+        if row[-2:-1].isdigit() and row.endswith("!"):
+            steps[-1] = steps[-1]._replace(end=NOT_KNOWN)  # it was killed in it
+        if row[-2:-1].isalpha() and row.endswith("!"):
+            pieces[-1] = pieces[-1]._replace(end=len(row) * SECOND)
+        merger.feed(rank, steps, pieces, len(row) * SECOND)
         if row.endswith("!"):
             merger.leave(rank, len(row) * SECOND, died=True)
     account, waits = "", ""

@@ -14,9 +14,16 @@ import pytest
 import warm
 from waits import until
 
+from otel_goodput._accounting import Ledger
+from otel_goodput._accounting.rules import DATA_LOADING, JOB, STEP
+from otel_goodput._journal.account import Account
+from otel_goodput._journal.journal import Journal, Segment
 from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._live.ranks import RankExchange
+from otel_goodput._settings import config
 from otel_goodput._tools.cli import main
 from otel_goodput.reports.run import RecordedRun
+from otel_goodput.semconv import Category
 
 RANK = """
 import json, os, sys, time
@@ -118,3 +125,42 @@ def test_a_job_that_was_killed_goes_on_with_its_own_records(tmp_path: Path, caps
     # What the attempt before had not decided yet, the latest seconds, counts as part of the outage.
     assert 0 < live["seconds"]["wasted_progress"] <= whole["seconds"]["wasted_progress"]
     assert live["seconds"]["infrastructure_recovery"] >= whole["seconds"]["infrastructure_recovery"] > 0
+
+
+def test_what_is_recorded_a_moment_later_than_it_happened_is_in_the_live_account(tmp_path: Path) -> None:
+    """A thread that records has read the clock, and has to wait for others before it can write."""
+    ms, now = 1_000_000, 1_000_000_000_000_000
+    run = RunDirectory(tmp_path / "run")
+    run.create({"run_id": "run", "job_name": "ranks", "created_at": now / 1e9, "process_count": 2})
+    accounts = [Account(Journal(0, rank, Segment(None)), Ledger(), lambda: now) for rank in range(2)]
+    ranks = [
+        RankExchange(
+            config.read("ranks", run_id="run", process_index=rank, process_count=2, directory=str(tmp_path)), account
+        )
+        for rank, account in enumerate(accounts)
+    ]
+    begin = now
+    for rank, account in zip(ranks, accounts, strict=True):
+        rank.start(run, 0)
+        account.begin_attempt(0, 0, None)
+        account.start(JOB, 1, -1, 0, "", begin)
+        account.start(DATA_LOADING, 2, -1, 0, "", begin)
+    for account, loaded in zip(accounts, (100, 4990), strict=True):
+        if account is accounts[1]:
+            now = begin + 5000 * ms
+            for rank in reversed(ranks):
+                rank.exchange()
+        account.end(DATA_LOADING, 2, 0, begin + loaded * ms)
+        account.start(STEP, 3, 0, 0, "", begin + loaded * ms)
+    now = begin + 6000 * ms
+    for account in accounts:
+        account.end(STEP, 3, 0, now)
+        account.end(JOB, 1, 0, now)
+    for rank in reversed(ranks):
+        rank.exchange()
+    figures = ranks[0].figures()
+    assert figures is not None and figures.totals.run.elapsed == 6000 * ms
+    assert figures.totals.run.categories[Category.DATA_LOADING] == 4990 * ms
+    assert [cause.rank for cause in figures.costs.whole] == [1] and sum(figures.costs.whole.values()) == 4890 * ms
+    for rank in ranks:
+        rank.close()
