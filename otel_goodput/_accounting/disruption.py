@@ -111,6 +111,20 @@ class Disruptions(State):
             to_step = first if last.to_step is None else last.to_step
             self.latest[-1] = last._replace(to_step=to_step, wasted=last.wasted + wasted)
 
+    def began(self, attempt: int) -> bool:
+        """Whether the latest job began the attempt of this number."""
+        at = self.restart()
+        return at is not None and self.latest[at].attempt == attempt
+
+    def restart_again(self, gap: int, wasted: int, time: int) -> None:
+        """The latest job is over, and began again at `time`, `gap` ns after it; its steps in flight `wasted` ns."""
+        if (at := self.restart()) is not None:
+            before = self.latest[at]
+            self.change_restart(
+                recovery=before.recovery + gap, wasted=before.wasted + wasted, time=time, to_step=None,
+                first_step=None, regained=None, startup=None, restored=None,
+            )  # fmt: skip
+
     def change_restart(self, **fields: Any) -> None:
         """Set these fields of the one that the latest job began with."""
         at = self.restart()

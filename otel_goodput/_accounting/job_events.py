@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from otel_goodput._accounting import events as ev
-from otel_goodput._accounting.events import KEYS, STRIDE, Event
+from otel_goodput._accounting.events import KEYS, NOT_KNOWN, STRIDE, Event
 from otel_goodput._accounting.ledger import Ledger
-from otel_goodput._accounting.ranks import OPEN, STEP_TIME, JobStep, Stretch
+from otel_goodput._accounting.ranks import LEFT_BEHIND, OPEN, STEP_TIME, JobStep, Stretch
 from otel_goodput._accounting.rules import (
     COMPILE,
     CUSTOM,
@@ -20,6 +20,7 @@ from otel_goodput._accounting.rules import (
     ELASTIC_CATEGORY,
     ELASTIC_WAIT,
     JOB,
+    NS,
     OWNERS,
     PROGRAM_STARTUP,
     RECOVERY,
@@ -34,6 +35,8 @@ _PHASES: Final = {
     **{category: (ELASTIC_WAIT, kind) for kind, category in ELASTIC_CATEGORY.items()},
     PROGRAM_STARTUP: (COMPILE, ""),
 }
+
+LEFT: Final = 60 * NS  # ranks that one left behind go on without it, if they still do so long after its death
 
 _FLAGS: Final = ev.FAILED | ev.LEFT | ev.IDLE
 
@@ -53,12 +56,14 @@ class JobEvents:
         self._job = next((one.key for one in opened if one.phase == JOB), 0)  # key of the attempt's job
         # No rank is there, or the job waits for one that is away.
         self._away = settled is None or not settled.alive
+        self._left_behind = False  # the attempt began without a rank that died,
+        self._died = NOT_KNOWN  # of which this was the last sign of life, ns
 
     def events(self, items: Iterable[Stretch | JobStep]) -> Iterator[Event]:
         """Yield the events of successive `items`."""
         for item in items:
             if isinstance(item, JobStep):
-                yield from self._begin(item.begin)
+                yield from self._begin(item.begin, item.flags & LEFT_BEHIND != 0)
                 key = self._next_key()
                 yield Event(item.begin, ev.START, STEP, key, item.number)
                 for stretch in item.stretches:
@@ -71,6 +76,9 @@ class JobEvents:
                 if not self._away:
                     yield Event(item.begin, ev.HEARTBEAT)  # the last sign of life
                     self._away = True
+                    self._left_behind = self._left_behind and item.begin - self._died <= LEFT
+                    if not self._left_behind:
+                        self._died = item.begin
             else:
                 yield from self._begin(item.begin)
                 yield from self._phase(item)
@@ -89,11 +97,15 @@ class JobEvents:
         self._key = (self._key + STRIDE) & KEYS
         return self._key
 
-    def _begin(self, time: int) -> Iterator[Event]:
-        """Begin an attempt of the job, if none is in progress."""
+    def _begin(self, time: int, left_behind: bool = False) -> Iterator[Event]:
+        """Begin an attempt of the job, if none is in progress.
+
+        If those that were `left_behind` began the one before and did not go on for long, it begins again.
+        """
         if self._away:
             self._away = False
-            self._attempt += 1
+            self._attempt += not self._left_behind
+            self._left_behind = left_behind
             yield Event(time, ev.ATTEMPT, 0, 0, self._attempt)
             self._job = self._next_key()
             yield Event(time, ev.START, JOB, self._job)

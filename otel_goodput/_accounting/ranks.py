@@ -24,6 +24,8 @@ STEP_TIME: Final = -1  # in place of a category number
 # Flags of steps, besides those of END events:
 DIED: Final = 1 << 16  # its process died
 OPEN: Final = 1 << 17  # it is not over
+# Those that take it were there when another one died, which is still away: they may not know it yet.
+LEFT_BEHIND: Final = 1 << 18
 WAITING: Final = 4096  # steps of one rank that may wait for another rank's; beyond that, the job does not wait for it
 PIECES: Final = 4 * WAITING  # of one rank that may wait for a step; of the oldest, the category is no longer known
 _ELASTIC: Final = frozenset({*ELASTIC_CATEGORY.values(), OWNERS[ELASTIC_REINIT]})
@@ -75,7 +77,8 @@ class Stretch(NamedTuple):
 class JobStep(NamedTuple):
     """One execution of a step by the ranks that took part, in whose time `stretches` are, from `begin` to `end` (ns).
 
-    `flags` are of its END event: ``FAILED`` if it failed on any rank, or one of them died in it.
+    `flags` are of its END event: ``FAILED`` if it failed on any rank, or one of them died in it. Besides them
+    ``LEFT_BEHIND``.
     """
 
     number: int
@@ -101,6 +104,7 @@ class _Rank:
     pieces: deque[Piece] = field(default_factory=deque)
     known: int = 0  # what it has done before this moment (ns) is known
     joined: int = NOT_KNOWN  # begin of its first job, ns
+    back: int = NOT_KNOWN  # begin of its latest job, if that is not its first, ns
     left: int = NOT_KNOWN  # end of its job, or its last sign of life, ns; not known while it goes on
     latest: int = NO_STEP  # number of the step before the first of `steps`
     died: bool = False  # its process did not end by itself
@@ -166,8 +170,10 @@ class RankMerger:
             one.joined = one.known = begin
             if NOT_KNOWN < self.reached < begin and self.reached == self._before:  # it was there before, maybe
                 self._was_away(rank, one, self.reached, begin)
-        elif one.left != NOT_KNOWN and begin > one.left and not one.aside:
-            self._was_away(rank, one, one.left, begin)
+        else:
+            one.back = begin
+            if one.left != NOT_KNOWN and begin > one.left and not one.aside:
+                self._was_away(rank, one, one.left, begin)
         one.known = max(one.known, begin)
         self._come(rank, one)
 
@@ -467,6 +473,14 @@ class RankMerger:
                 if piece.category == RECOVERY:
                     yield rank, piece
 
+    def _left_behind(self, members: Iterable[int], begun: int) -> bool:
+        """Whether `members`, which began a step at `begun` (ns), were all there when another one died that is away."""
+        back = max(self._ranks[rank].back for rank in members)
+        return any(
+            max(back, piece.begin) == piece.begin <= begun < piece.end and rank not in members
+            for rank, piece in self._absences(begun + 1)
+        )
+
     def _conclude(self, number: int, members: dict[int, RankStep]) -> None:
         """Write down the time up to the end of step `number`, which is that of `members`."""
         begins = sorted((step.begin, rank) for rank, step in members.items())
@@ -480,6 +494,8 @@ class RankMerger:
                 end = max(end, step.end)
                 flags |= step.flags
             self._number = number
+            if self._absent and self._left_behind(members, begins[0][0]):
+                flags |= LEFT_BEHIND
         early = self.reached - self.spread
         self.common += len(members) > 1
         if begins[0][0] < early:

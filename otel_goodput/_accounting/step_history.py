@@ -133,20 +133,26 @@ class StepHistory(KeptSteps):
                 self.interrupted += execution.visible
 
     def begin_life(self, *, first: bool, reason: str, gap: int, time: int) -> None:
-        """Start a job at `time` (ns), `gap` ns after the last sign of life: a disruption, unless it is the `first`."""
+        """Start a job at `time` (ns), `gap` ns after the last sign of life: a disruption, unless it is the `first`.
+
+        If an attempt begins again with its number, that is part of the disruption that it began with.
+        """
+        again = not self.life.begun and self.disruptions.began(self.life.number + 1)
         if self.life.begun:
             self.life.steps_started = False
             for execution in (*self.running.values(), *self.recoverable.values()):
                 execution.former = True
         self.life.begun = True
         self.job_begin, self.first_step, self.disruptions.awaited = time, None, None
-        if not first:
+        if again:
+            self.disruptions.restart_again(gap, self.interrupted, time)
+        elif not first:
             attempt, wasted, top = self.life.number + 1, self.interrupted, self.top()
             self.disruptions.begin(
                 Disruption(attempt, reason, gap, wasted, self.last_step, None, time, time - gap, top)
             )
         self.interrupted = 0
-        self.attempts += 1
+        self.attempts += not again
 
     def compiles(self, execution: Execution | None) -> None:
         """A compilation has begun, inside `execution` unless that is None."""

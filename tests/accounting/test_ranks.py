@@ -262,6 +262,32 @@ def test_an_outage_is_recovery_while_it_lasts() -> None:
         }
 
 
+@pytest.mark.parametrize(("after", "disruptions"), [(3, 1), (100, 2)])
+def test_ranks_that_one_left_behind_are_ended_later_in_the_same_disruption(after: int, disruptions: int) -> None:
+    """They do not exchange anything, so that they complete steps until the launcher ends them, if it does."""
+    job = Ranks(2)
+    for _ in range(4):
+        job.step()
+    account, died, number = job.account, job.at[1], job.number
+    account.leave(1, died, died=True)
+    steps = [RankStep(number + one, died + one * SECOND, died + (one + 1) * SECOND) for one in range(1, after + 1)]
+    account.feed(0, steps, [], steps[-1].end)
+    account.leave(0, steps[-1].end, died=True)
+    back = steps[-1].end + 5 * SECOND
+    for rank in (0, 1):
+        account.join(rank, back + rank * 500 * MS)
+    for rank in (0, 1):
+        steps = [RankStep(2 + one, back + (1 + one) * SECOND, back + (2 + one) * SECOND) for one in range(9)]
+        account.feed(rank, steps, [], steps[-1].end)
+    totals = account.totals()
+    assert sum(totals.disruptions.values()) == len(totals.history) == disruptions
+    assert totals.attempts == disruptions + 1
+    assert totals.run.categories[Category.INFRASTRUCTURE_RECOVERY] == 6 * SECOND
+    assert sum(one.recovery for one in totals.history) == 6 * SECOND
+    assert (totals.history[0].died, totals.history[-1].time) == (died, back)
+    assert totals.lost == after + 2  # from step 2 on
+
+
 def test_a_rank_with_a_slow_loader_lowers_the_goodput_of_the_job_and_is_named() -> None:
     even, slow = Ranks(8), Ranks(8)
     for _ in range(100):

@@ -75,8 +75,7 @@ def disruption(folder: Path) -> dict[str, Any]:
     for process in processes:
         process.communicate("\n", timeout=60)
     run = RunDirectory(folder / "goodput" / "run")
-    # These ranks do not step together, so that there may be several disruptions of the job.
-    report = RecordedRun(run).report(process=0)
+    report = RecordedRun(run).report()
     (disruption_listed,) = report.to_json()["disruption_list"]
     followed = FollowedRun(run)
     (leaders,) = followed.report().to_json()["disruption_list"]
