@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from otel_goodput._accounting import rules
+from otel_goodput._accounting.events import NO_STEP
 from otel_goodput._accounting.job import Cause
 from otel_goodput._accounting.overview import NOT_KNOWN, Overview, Spread
 from otel_goodput._journal.usage import Usage
@@ -28,8 +29,9 @@ from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
 from otel_goodput._text.redact import secrets, without, without_secrets
 from otel_goodput.reports import ranks_text, text
-from otel_goodput.reports.detail import IN_TRACE, Detail, Phase, Step
+from otel_goodput.reports.detail import FAILED, IN_TRACE, NONBLOCKING, Detail, Phase, Step
 from otel_goodput.reports.excerpt import News
+from otel_goodput.reports.exported import Exported
 from otel_goodput.reports.report import Report, correction_fields
 from otel_goodput.reports.run_view import Attempt, Process, ProcessSteps, RunView
 from otel_goodput.semconv import CATEGORIES, GCP_PROJECT_ID, PHASES, Category
@@ -163,20 +165,21 @@ def document(
     return writer.container(writer.whole(live, server, partial))
 
 
-def window(view: RunView, detail: Detail, begin: int, until: int) -> bytes:
+def window(view: RunView, detail: Detail, begin: int, until: int, *, of_leader: bool = False) -> bytes:
     """Return the spans of a part of a run in a container: their tables, and ``begin`` and ``until``.
 
-    `detail`, in place of that of the `view`, is what happened from `begin` to `until`, ns since the epoch.
+    `detail`, in place of that of the `view` or of its leader, is what happened from `begin` to `until`, ns since the
+    epoch.
     """
-    writer = _Writer(replace(view, detail=detail, left_out=0))
-    return writer.container(writer.part(begin, until))
+    about = view.leader if of_leader and view.leader is not None else view
+    return (writer := _Writer(view)).container(writer.part(replace(about, detail=detail, left_out=0), begin, until))
 
 
 def tail(view: RunView, news: News) -> bytes:
     """Return what is new of a run, in a container as that of a window; without owners if there was too much of it."""
     overview = replace(view.overview, names=tuple(news.detail.names))
-    writer = _Writer(replace(view, detail=news.detail, left_out=int(news.cut), overview=overview))
-    return writer.container(writer.part(news.begin, news.until))
+    view = replace(view, detail=news.detail, left_out=int(news.cut), overview=overview)
+    return (writer := _Writer(view)).container(writer.part(view, news.begin, news.until))
 
 
 def origin(view: RunView) -> int:
@@ -211,7 +214,8 @@ class _Writer:
         self._columns = Columns()
         self._redacted = Redaction()
         self._names: dict[str, int] = {"": 0}
-        self._custom: dict[str, int] = {name: rules.FIXED + at for at, name in enumerate(view.overview.names)}
+        names = dict.fromkeys((*view.overview.names, *(() if view.leader is None else view.leader.overview.names)))
+        self._custom: dict[str, int] = {name: rules.FIXED + at for at, name in enumerate(names)}
 
     def container(self, head: dict[str, Any]) -> bytes:
         """Return `head` with its columns, and with the names that have a number in them."""
@@ -225,7 +229,9 @@ class _Writer:
         return self._names.setdefault(name, len(self._names))
 
     def whole(self, live: bool, server: Mapping[str, Any] | None, partial: bool) -> dict[str, Any]:
-        view, overview, folder = self._view, self._view.overview, self._view.run.folder.path
+        view, leader, folder = self._view, self._view.leader, self._view.run.folder.path
+        reached = max(max(one.at, one.detail.reached) for one in (view, leader or view))
+        own = self._told(view, view.overall or view.report)
         return {
             "format": FORMAT,
             "version": __version__,
@@ -234,15 +240,12 @@ class _Writer:
             "server": server,
             "partial": partial,
             "origin_ns": str(self._origin),
-            "end": max(0, max(view.at, view.detail.reached) - self._origin) if overview.begin else 0,
-            **figures(view.overall or view.report),
+            "end": max(0, reached - self._origin) if view.overview.begin else 0,
+            **own,
+            "leader": None if leader is None else self._told(leader, leader.report, ("processes",)),
             "job": None if view.job is None else self._job(view.job),
             "phase_names": list(PHASES),
-            "attempts": [self._attempt(one) for one in view.attempts],
-            "disruptions": self._disruptions(overview),
             "processes": [self._process(one) for one in view.processes],
-            "bins": self._bins(overview),
-            "step_bins": self._columns.table(_STEP_BINS, [self._step_bin(one) for one in overview.step_bins]),
             "process_steps": self._columns.table(
                 ("process", *ProcessSteps._fields),
                 [
@@ -251,6 +254,34 @@ class _Writer:
                     for first, last, begin, *rest in process.steps
                 ],
             ),
+            "usage": self._columns.table(
+                ("process", "attempt", *Usage._fields),
+                [
+                    (one.process, one.attempt, self._at(usage.end), *usage[1:])
+                    for one in view.usage
+                    for usage in one.usages
+                ],
+            ),
+            "machines": [
+                {"process": one.process, "attempt": one.attempt, **one.machine._asdict()} for one in view.usage
+            ],
+            "traces": {
+                # Of the latest attempt that sent spans to Cloud Trace; the run's folder if jax's profiler has written
+                # there, for xprof and TensorBoard read it.
+                "cloud_trace": next(filter(None, (cloud_trace(one.facts) for one in reversed(view.attempts))), None),
+                "xprof": self._redacted(str(folder)) if files.is_folder(folder / _PROFILES) else None,
+            },
+        }
+
+    def _told(self, view: RunView, report: Report, without: Collection[str] = ()) -> dict[str, Any]:
+        """Return what is about the time of the job, or of one process, with its `report`."""
+        overview = view.overview
+        return {
+            **figures(report, without, self._redacted),
+            "attempts": [self._attempt(one, view) for one in view.attempts],
+            "disruptions": self._disruptions(view),
+            "bins": self._bins(overview),
+            "step_bins": self._columns.table(_STEP_BINS, [self._step_bin(one) for one in overview.step_bins]),
             "histogram": self._columns.table(
                 ("measure", "attempt", "fate", "bucket", "count"),
                 [(*of, count) for of, count in sorted(overview.histogram.items())],
@@ -264,32 +295,23 @@ class _Writer:
                     "sum_ns": one.total,
                     "min_ns": one.min,
                     "max_ns": one.max,
-                    "failed": one.failed,
+                    "failed": 0 if view.is_job_time(one.phase, background=one.background) else one.failed,
                 }
                 for one in overview.groups
             ],
-            **self._spans(),
-            "window_owners": self._owners() if view.left_out else None,
+            **self._spans(view),
+            "window_owners": self._owners(view) if view.left_out else None,
             "excluded": [[self._at(begin), self._at(end)] for begin, end in overview.excluded],
             "saves": self._columns.table(
                 ("attempt", "step", "begin", "blocking_end", "durable_at", "failed"),
                 [
                     (one.attempt, one.step, self._at(one.begin), self._at(one.end), self._at(one.durable), one.failed)
                     for one in overview.saves
+                    # The time that saves take is in the events of a job without their numbers.
+                    if view.leader is None or not one.failed or one.step != NO_STEP
                 ],
             ),
             "at_risk": self._columns.table(("time", "ns"), [(self._at(at), held) for at, held in overview.at_risk]),
-            "usage": self._columns.table(
-                ("process", "attempt", *Usage._fields),
-                [
-                    (one.process, one.attempt, self._at(usage.end), *usage[1:])
-                    for one in view.usage
-                    for usage in one.usages
-                ],
-            ),
-            "machines": [
-                {"process": one.process, "attempt": one.attempt, **one.machine._asdict()} for one in view.usage
-            ],
             "notices": [
                 {"time": self._at(at), "reason": reason, "withdrawn": withdrawn}
                 for at, reason, withdrawn in overview.notices
@@ -298,13 +320,7 @@ class _Writer:
                 {"time": self._at(at), "active": active, "available": available, "total": total}
                 for at, active, available, total in overview.slices
             ],
-            "traces": {
-                # Of the latest attempt that sent spans to Cloud Trace; the run's folder if jax's profiler has written
-                # there, for xprof and TensorBoard read it.
-                "cloud_trace": next(filter(None, (cloud_trace(one.facts) for one in reversed(view.attempts))), None),
-                "xprof": self._redacted(str(folder)) if files.is_folder(folder / _PROFILES) else None,
-            },
-            "attributes": self._attributes(),
+            "attributes": self._attributes(view.exported),
             "detail": {
                 "complete": not view.left_out,
                 "windows": [[self._at(begin), self._at(end)] for begin, end in view.windows],
@@ -314,27 +330,26 @@ class _Writer:
             },
         }
 
-    def part(self, begin: int, until: int) -> dict[str, Any]:
+    def part(self, view: RunView, begin: int, until: int) -> dict[str, Any]:
         return {
             "format": FORMAT,
             "origin_ns": str(self._origin),
             "begin": self._at(begin),
             "until": self._at(until),
-            **self._spans(),
+            **self._spans(view),
         }
 
     def _at(self, moment: int) -> int:
         return moment if moment == NOT_KNOWN else moment - self._origin
 
     def _job(self, report: Report) -> dict[str, Any]:
-        """Return what is known of the job of all ranks over time, and the figures of its leader alone."""
+        """Return what is known of the ranks of a job; without an account of their steps, with its leader's figures."""
         ranks = report.ranks
         assert ranks is not None
-        waits = ranks.costs.over_time
+        waits, apart = ranks.costs.over_time, self._view.leader is None
         return {
             "ranks": ranks.ranks,
-            "leader": figures(self._view.report, ("processes",), self._redacted),
-            "bins": None if ranks.overview is None else self._bins(ranks.overview),
+            "leader": figures(self._view.report, ("processes",), self._redacted) if apart else None,
             "waits": {
                 "width": waits.width,
                 **self._columns.table(
@@ -357,14 +372,14 @@ class _Writer:
             return category
         return self._custom.setdefault(names[category - rules.FIXED], rules.FIXED + len(self._custom))
 
-    def _attempt(self, one: Attempt) -> dict[str, Any]:
-        elapsed, known = one.elapsed, self._view.report.totals.run.known
+    def _attempt(self, one: Attempt, view: RunView) -> dict[str, Any]:
+        elapsed, known = one.elapsed, view.report.totals.run.known
         return {
             "number": one.number,
             "begin": self._at(one.begin),
             "end": self._at(one.end),
             "state": one.state,
-            "seconds": self._seconds(one.partition, self._view.overview.names),
+            "seconds": self._seconds(one.partition, view.overview.names),
             "elapsed_s": elapsed / NS,
             "goodput": one.partition[rules.PRODUCTIVE] / elapsed if elapsed and known else None,
             "trace_id": one.trace_id,
@@ -381,9 +396,10 @@ class _Writer:
                 custom[self._redacted(names[at - rules.FIXED])] = ns / NS
         return seconds | ({Category.CUSTOM: custom} if custom else {})
 
-    def _disruptions(self, overview: Overview) -> list[dict[str, Any]]:
-        remarks = correction_fields(overview.disruptions, self._view.report.corrections)
-        known = self._view.report.totals.run.known  # when steps were over
+    def _disruptions(self, view: RunView) -> list[dict[str, Any]]:
+        disruptions = view.overview.disruptions
+        remarks = correction_fields(disruptions, view.report.corrections)
+        known = view.report.totals.run.known  # when steps were over
         return [
             {
                 "time": self._at(one.time),
@@ -399,7 +415,7 @@ class _Writer:
                 "first_step_ns": one.first_step if known else None,
                 "regained_ns": one.regained if known else None,
             }
-            for one, more in zip(overview.disruptions, remarks, strict=True)
+            for one, more in zip(disruptions, remarks, strict=True)
         ]
 
     def _process(self, one: Process) -> dict[str, Any]:
@@ -460,17 +476,20 @@ class _Writer:
         numbers = [number for spread in spreads for number in spread]
         return (one.first, one.last, self._at(one.begin), one.count, one.lost, *numbers)
 
-    def _owners(self) -> Table:
+    def _owners(self, view: RunView) -> Table:
         """Return the owners of all moments that the detail knows, as a table."""
-        rows = [(self._at(begin), end - begin, category) for begin, end, category in self._view.detail.owners]
+        detail = view.detail
+        names = detail.names or view.overview.names
+        numbers = [*range(rules.FIXED), *(self._number_of(rules.FIXED, (name,)) for name in names)]
+        rows = [(self._at(begin), end - begin, numbers[category]) for begin, end, category in detail.owners]
         return self._columns.table(("begin", "length", "category"), rows)
 
-    def _spans(self) -> dict[str, Any]:
+    def _spans(self, view: RunView) -> dict[str, Any]:
         """Return the tables of steps and phases; owners only where those of all moments are known.
 
         `trace_ids` are those of the spans that are not in the trace of their attempt's job; 0 where it is not known.
         """
-        view, columns, at = self._view, self._columns, self._at
+        columns, at = self._columns, self._at
         detail, whole = view.detail, not view.left_out
         traces = view.traces.others(detail, view.exported.spans, whole=whole)
         rows = {(one.attempt, one.key): row for row, one in enumerate(detail.phases)}
@@ -483,7 +502,8 @@ class _Writer:
         ]  # fmt: skip
         phases = [
             (
-                one.attempt, one.phase, self._number(one.name), at(one.begin), _length(one), one.step, one.flags,
+                one.attempt, one.phase, self._number(one.name), at(one.begin), _length(one), one.step,
+                one.flags & ~FAILED if view.is_job_time(one.phase, background=one.flags & NONBLOCKING) else one.flags,
                 rows.get((one.attempt, one.parent), -1),
             )
             for one in detail.phases
@@ -504,7 +524,7 @@ class _Writer:
             "device": columns.table(
                 ("begin", "end", "owner"), [(at(begin), at(end), owner) for begin, end, owner in detail.work]
             ),
-            "owners": self._owners() if whole else None,
+            "owners": self._owners(view) if whole else None,
         }
 
     def _ids(self, spans: Sequence[Step | Phase]) -> Table:
@@ -512,12 +532,12 @@ class _Writer:
         columns = {"rows": self._columns.integers(ids), "ids": self._columns.ids(list(ids.values()))}
         return {"rows": len(ids), "columns": columns}
 
-    def _attributes(self) -> dict[str, Any]:
+    def _attributes(self, exported: Exported) -> dict[str, Any]:
         """Return attributes of exported spans: their ids, and for each [name, value, name, value, …], names by number.
 
         Of spans with events, a status or a text of it, these stand by the row of the span.
         """
-        exported, redacted = self._view.exported, self._redacted
+        redacted = self._redacted
         keys: dict[str, int] = {}
         pairs: list[list[Any]] = []
         more: dict[str, Any] = {}

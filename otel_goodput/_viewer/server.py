@@ -6,7 +6,8 @@
 ``/compare?a=<name>&b=<name>``             two runs side by side
 ``/api/runs``, ``/api/runs/events``        the index as JSON, and what changes in it
 ``/api/runs/<name>/document``              everything that the page shows, see ``_viewer/document.py``
-``/api/runs/<name>/window?begin=&end=``    exact spans of a window, ns from the origin of the document
+``/api/runs/<name>/window?begin=&end=``    exact spans of a window, ns from the origin of the document; of a job with
+                                           ``&process=0`` those of its leader
 ``/api/runs/<name>/events``                what changes in a run, and its new spans, once a second
 ``/api/compare?a=&b=``                     the comparison as JSON
 =========================================  =============================================================
@@ -186,7 +187,9 @@ class Application:
             return refused(400, "a window needs begin and end: whole numbers of ns from the run's origin")
         if not -_FAR < begin < end < _FAR:
             return refused(400, "a window begins before it ends")
-        return _answer(await asyncio.to_thread(watch.window, begin, end), 200, _BYTES, {"content-encoding": "gzip"})
+        of_leader = request.query_params.get("process") == "0"
+        packed = await asyncio.to_thread(watch.window, begin, end, of_leader=of_leader)
+        return _answer(packed, 200, _BYTES, {"content-encoding": "gzip"})
 
     async def _compare(self, request: Request) -> Response:
         from otel_goodput.reports.comparison import compare

@@ -248,7 +248,7 @@ class Watch:
 
     def forget(self) -> None:
         self._made: _Made | None = None
-        self._index = TimeIndex(self.run.folder)
+        self._indexes = dict[bool, TimeIndex]()  # of the leader's journal, and of that of the job
         self._tails = deque[tuple[int, bytes]]()  # spans since the document: until when (ns), and the event
 
     @cached_property
@@ -293,15 +293,23 @@ class Watch:
         made = self._latest()
         return made.packed, made.tag
 
-    def window(self, begin: int, end: int) -> bytes:
-        """Return what happened between two moments (ns from the document's origin) one by one, gzipped."""
+    def window(self, begin: int, end: int, *, of_leader: bool = False) -> bytes:
+        """Return what happened between two moments (ns from the document's origin) one by one, gzipped.
+
+        It is what the job did, or process 0 if there is no account of the job's steps or `of_leader`.
+        """
         view = self._latest().view
         begin, end = origin(view) + begin, origin(view) + end
         with self._looking_up:
             died = self._state == DIED
-            at = time.time_ns() if self._state == RUNNING else view.at
-            detail, until = excerpt.window(self._index, view.overview, begin, end, at=at, died=died, most=WINDOW_SPANS)
-        return gzip.compress(window(view, detail, begin, until), 1, mtime=0)
+            about = view.leader if of_leader and view.leader is not None else view
+            at = time.time_ns() if self._state == RUNNING and about.leader is None else about.at
+            index, overview = self._index_of(about), about.overview
+            detail, until = excerpt.window(index, overview, begin, end, at=at, died=died, most=WINDOW_SPANS)
+        return gzip.compress(window(view, detail, begin, until, of_leader=of_leader), 1, mtime=0)
+
+    def _index_of(self, view: RunView) -> TimeIndex:
+        return self._indexes.setdefault(view.leader is None, TimeIndex(view.journal))
 
     def _latest(self) -> _Made:
         with self._making:
@@ -329,7 +337,7 @@ class Watch:
         server = {"port": self._terms.port, "idle_s": self._terms.idle_s}
         data = document(view, live=self._state == RUNNING, server=server, partial=quick)
         packed = gzip.compress(data, 1 if quick else 5, mtime=0)
-        bare = replace(view, detail=Detail(), processes=[], attempts=[])
+        bare = _bare(view)
         spent = time.thread_time() - began
         slow = quick or spent > _SOON
         pause = max(_SHARE_AT_MOST * spent, min(_SHARE * spent, _LONG_S))
@@ -354,7 +362,9 @@ class Watch:
                 self._made = made
             if made.view.left_out:
                 with self._looking_up:
-                    self._index.between(0, 0)  # learns when each segment begins, before somebody waits for a window
+                    self._index_of(made.view).between(
+                        0, 0
+                    )  # learns when each segment begins, before somebody waits for a window
         except Exception as error:  # the next request tries again
             self._retry = time.monotonic() + _RETRY_S
             logger.warning("%s cannot be read: %s", self.key, shown(str(error) or type(error).__name__))
@@ -423,6 +433,12 @@ class Watch:
         while sum(len(one) for _, one in self._tails) > _TAILS:
             self._tails.popleft()
         return spans
+
+
+def _bare(view: RunView) -> RunView:
+    """Return a view with what is needed for more of it later."""
+    leader = None if view.leader is None else _bare(view.leader)
+    return replace(view, detail=Detail(), processes=[], attempts=[], leader=leader)
 
 
 def _state(report: Report) -> str:

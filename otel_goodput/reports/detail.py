@@ -162,13 +162,36 @@ def read_detail(
     events = builder.events_of(attempts())
     if not past:
         events = _without_later(events, (run.attempts(process) or [0])[-1], at)
-    count, remaining = 0, iter(EventsUntil(events, state, at if past else NEVER))
+    until = EventsUntil(events, state, at if past else NEVER)
+    return _accounted(builder, until, at, ledger, lambda count: progress(0, 0, f"process {process}: event {count:,}"))
+
+
+def detail_of(
+    events: Sequence[Event],
+    *,
+    state: str,
+    at: int,
+    past: bool = False,
+    progress: ProgressCallback = no_progress,
+    ledger: Ledger | None = None,
+) -> Detail:
+    """Return the detail of the `events` of a job, in the order of its account; for the rest see :func:`read_detail`."""
+    builder = DetailBuilder()
+    builder.know(events)
+    until = EventsUntil(events, state, at if past else NEVER)
+    return _accounted(builder, until, at, ledger, lambda count: progress(0, 0, f"the job: event {count:,}"))
+
+
+def _accounted(
+    builder: DetailBuilder, events: Iterable[Event], at: int, ledger: Ledger | None, counted: Callable[[int], None]
+) -> Detail:
+    count, remaining = 0, iter(events)
     while batch := list(islice(remaining, _BATCH)):
         for event in batch:
             builder.add(event)
         if ledger is not None:
             ledger.feed(batch)
-        progress(0, 0, f"process {process}: event {count:,}")
+        counted(count)
         count += len(batch)
     return builder.detail(at)
 
@@ -260,6 +283,16 @@ class DetailBuilder:
         self._saves: dict[int, int] = {}  # by key: index in Detail.phases
         self._compiled: set[str] = set()
         self._job_seen = False
+
+    def know(self, events: Iterable[Event]) -> None:
+        """Take from events that will be added, attempt by attempt, what :meth:`events_of` takes from records."""
+        attempt, entries = 0, list[Record]()
+        for event in events:
+            if event.kind == ev.ATTEMPT and entries:
+                self._records[attempt + 1], entries = _SpanRecords(entries), []
+            attempt = event.step if event.kind == ev.ATTEMPT else attempt
+            entries.append(Record(event.kind, event.phase, event.flags, event.name, event.key, event.step, event.time))
+        self._records[attempt + 1] = _SpanRecords(entries)
 
     @property
     def running(self) -> bool:

@@ -80,6 +80,7 @@ class RankWaits(NamedTuple):
         hosts: where ranks run, as far as it was looked up.
         together: they step together; if not, the account is the sum of theirs, weighted by devices.
         roles: the account of each role, if there are several.
+        events: those of the job, if they were wanted and are not in the job's own records; None if they are not known.
     """
 
     ranks: int
@@ -93,6 +94,7 @@ class RankWaits(NamedTuple):
     hosts: Mapping[int, str] = {}
     together: bool = True
     roles: Mapping[str, Totals] = {}
+    events: Sequence[Event] | None = None
 
     def to_json(self, productive: int, elapsed: int) -> RanksFields:
         """Return the field ``ranks`` of a report whose times these are, ns.
@@ -200,21 +202,24 @@ def too_large(folder: RunDirectory, *, parts: int = 1) -> str:
     return ""
 
 
-def read_job(folder: RunDirectory, count: int, spans: Sequence[int] = (), *, with_events: bool = False) -> Job | str:
+def read_job(
+    folder: RunDirectory, count: int, spans: Sequence[int] = (), *, with_events: bool = False, keep: bool = False
+) -> Job | str:
     """Return the account of a job from the journals of all its ranks, or why there is none.
 
     Args:
         folder: the folder of its run.
         count: how many ranks its latest attempt has; 0 if that is not known.
         spans: lengths of rolling windows, ns.
-        with_events: keep its events, too.
+        with_events: keep its events, without which there is no account.
+        keep: keep its events, if there are any, for what is said of its ranks.
     """
     damages, events = Damages(), list[Event]()
     with files.held(folder.journal):
         digests, damaged = _read(folder, damages)
         if len(digests) < 2:
             return "no other rank left a journal here that can be read"
-        record = events.extend if with_events else None
+        record = events.extend if with_events or keep else None
         account = account_of_ranks(folder, digests=digests, count=count, record=record, spans=spans)
         if not account.together and damaged and len(digests) - len(damaged) >= 2:
             # A rank whose steps are missing seems to step by itself.
@@ -222,12 +227,13 @@ def read_job(folder: RunDirectory, count: int, spans: Sequence[int] = (), *, wit
             events.clear()
             account = account_of_ranks(folder, digests=digests, count=count, record=record, spans=spans)
         states = {rank: state_of_rank(folder, rank, digest) for rank, digest in digests.items()}
-    at = account.horizon
-    if with_events:
-        if not account.together:
-            return "the ranks do not step together, and of a past moment or a part of the time their sum is not known"
+    at, standing = account.horizon, _standing(states, digests)
+    if with_events and not account.together:
+        return "the ranks do not step together, and of a past moment or a part of the time their sum is not known"
+    if account.together and standing.state in (ENDED, FAILED):
+        account.conclude(failed=standing.state == FAILED)
+    elif with_events or (keep and account.together):
         events += account.undecided(at)
-    standing = _standing(states, digests)
     expected = range(max(count, *(rank + 1 for rank in digests)))
     waits = RankWaits(
         len(digests),
@@ -241,6 +247,7 @@ def read_job(folder: RunDirectory, count: int, spans: Sequence[int] = (), *, wit
         {},
         account.together,
         {} if len(account.roles) < 2 else account.totals_of_roles(at),
+        events if keep and account.together else None,
     )
     notes = missing_note(waits), clocks_note(account.clocks_disagree), damages.note()
     return Job(account.totals(at), at, events, standing, waits, tuple(filter(None, notes)), tuple(damages.serious))

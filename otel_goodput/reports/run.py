@@ -90,6 +90,8 @@ class RecordedRun:
         others: bool = True,
         exact: bool = False,
         rolling: Sequence[int] = (),
+        events: bool = False,
+        records: bool = False,
     ) -> Report:
         """Return the account of the run: that of the job of all its ranks (rule R11), or of one process.
 
@@ -108,6 +110,8 @@ class RecordedRun:
                 (not for a past moment), which process ended first, and what the attempts were started with.
             exact: read the journals of all ranks, however long that takes.
             rolling: lengths of the rolling windows, ns; by default those that were kept while the run went on.
+            events: of a job, also keep its events for what is said of its ranks.
+            records: read the job's own records, if there are any, even if the journals of all ranks are small.
 
         Raises:
             JournalError: `process` left no journal, or none that can be read; there is no account of the job, and
@@ -116,7 +120,8 @@ class RecordedRun:
         """
         with files.held(self.folder.journal):
             spans = tuple(dict.fromkeys(rolling))
-            question = _Question(at, tuple(windows), tuple(exclusions), ideal_step_time, others, spans)
+            cuts = tuple(windows), tuple(exclusions)
+            question = _Question(at, *cuts, ideal_step_time, others, spans, events, records)
             return self._report(question, process, exact=exact)
 
     def _report(self, question: _Question, process: int | None, *, exact: bool) -> Report:
@@ -201,10 +206,13 @@ class RecordedRun:
         if not leader.totals.run.known:
             return NOT_KNOWN
         spans, with_events = [span for span, _ in leader.totals.rolling], question.of_past or bool(question.rolling)
-        if not exact and (why := too_large(self.folder, parts=1 if question.others else _QUICK)):
+        why = "" if exact else too_large(self.folder, parts=1 if question.others else _QUICK)
+        if why or question.records:
             own, standing = restore(self.folder.of_job, 0, spans), leader.standing or live(leader.totals)
-            return recorded_job(self.folder, own, count, standing, with_events=with_events) or why
-        return read_job(self.folder, count, spans, with_events=with_events)
+            job = recorded_job(self.folder, own, count, standing, with_events=with_events)
+            if job is not None or why:
+                return job or why
+        return read_job(self.folder, count, spans, with_events=with_events, keep=question.events)
 
     def _of_job(self, job: Job, leader: Report, sidecars: _Sidecars, question: _Question) -> Report:
         """Return the report of a job with what its leader's says, and what is known of it beside the journal."""
@@ -428,6 +436,8 @@ class _Question(NamedTuple):
     ideal_step_time: float | None
     others: bool
     rolling: Sequence[int]
+    events: bool
+    records: bool
 
     @property
     def whole(self) -> bool:

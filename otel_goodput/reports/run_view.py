@@ -1,4 +1,4 @@
-"""One run as the page shows it: its report, an overview of every process, and exact detail of the leader.
+"""One run as the page shows it: its report, an overview of every process, exact detail of the job and of the leader.
 
 The same model serves the file that ``report --html`` writes and the pages of ``serve``. Opening a view does not raise
 because of what a run's folder contains: what cannot be read is named in `warnings`, or in `Process.problem`.
@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
+from otel_goodput._accounting import rules
 from otel_goodput._accounting.ledger import Ledger
 from otel_goodput._accounting.overview import NOT_KNOWN, Overview, StepBin
 from otel_goodput._accounting.stats import Pace
 from otel_goodput._journal.digest import NONE, Row, rows_of_step_bins
 from otel_goodput._journal.notes import Note
 from otel_goodput._journal.records import CAPACITY
-from otel_goodput._journal.rundir import ListedRun
+from otel_goodput._journal.rundir import ListedRun, RunDirectory
 from otel_goodput._journal.usage import AttemptUsage, read_paces, usages
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import Moment
@@ -27,10 +28,11 @@ from otel_goodput._timeline.overviews import overview_of
 from otel_goodput._timeline.run_state import DIED, ENDED, FAILED, RUNNING, SILENT, state_of
 from otel_goodput.errors import GoodputError
 from otel_goodput.reports import SPANS, ProgressCallback, no_progress
-from otel_goodput.reports.detail import IN_TRACE, Detail, Phase, Step, read_detail
+from otel_goodput.reports.detail import IN_TRACE, Detail, Phase, Step, detail_of, read_detail
 from otel_goodput.reports.excerpt import Excerpt, excerpt, lives, summed_up
 from otel_goodput.reports.exported import Exported, TraceIds, exported
-from otel_goodput.reports.report import Report, corrected_overview
+from otel_goodput.reports.ranks import RankWaits
+from otel_goodput.reports.report import Report, corrected_overview, restarts
 from otel_goodput.reports.run import RecordedRun, counted_from_one
 from otel_goodput.semconv import HOST_NAME
 
@@ -63,7 +65,7 @@ class Process:
     attempts: list[int] = field(default_factory=list)  # numbers, counted from 1
     pace: Pace | None = None
     overview: Overview | None = None  # None if nothing could be read
-    steps: Sequence[ProcessSteps] = ()  # of another process than the leader
+    steps: Sequence[ProcessSteps] = ()  # if there are several processes
     facts: Mapping[str, Any] | None = None
     problem: str = ""  # why something is missing, for people
 
@@ -74,7 +76,7 @@ class Process:
 
 @dataclass
 class Attempt:
-    """One attempt of the leader, counted from 1."""
+    """One attempt of the job or of the leader, counted from 1."""
 
     number: int
     begin: int  # first job start, ns
@@ -91,16 +93,17 @@ class Attempt:
 
 @dataclass
 class RunView:
-    """One run at one moment."""
+    """One run at one moment: the job of all its ranks if they step together, else its leader."""
 
     run: RecordedRun
-    report: Report  # of the leader
+    report: Report  # of whom this is about
     at: int  # the moment of the account, ns
-    overview: Overview  # of the leader
-    detail: Detail  # steps and phases of the leader that are shown one by one
+    overview: Overview
+    detail: Detail  # steps and phases that are shown one by one
     traces: TraceIds  # in which trace each exported span of the leader is, according to its journal
     overall: Report | None = None  # of the job of all ranks, or the leader's, with why there is none; None: not read
-    coarse: Overview | None = None  # of the leader, if `overview` has finer bins than those of other processes
+    leader: RunView | None = None  # if this is about the job of all ranks
+    coarse: Overview | None = None  # if `overview` has finer bins than those of other processes
     processes: list[Process] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     windows: list[tuple[int, int]] = field(default_factory=list)  # (begin, end) in ns, of which `detail` has everything
@@ -114,6 +117,15 @@ class RunView:
         """The report of the job of all ranks; None if it is of one process, or if its account is not known."""
         return self.overall if self.overall is not None and self.overall.ranks is not None else None
 
+    @property
+    def journal(self) -> RunDirectory:
+        """The folder with the journal of whom this is about; that of a job has one only if it is not made each time."""
+        return self.run.folder if self.leader is None else self.run.folder.of_job
+
+    def is_job_time(self, phase: int, *, background: int) -> bool:
+        """Whether a phase stands for time in which the job saved or restored: the leader has the checkpoint itself."""
+        return self.leader is not None and not background and phase in (rules.SAVE, rules.RESTORE)
+
     @classmethod
     def open(
         cls,
@@ -124,15 +136,17 @@ class RunView:
         at: int | Moment | None = None,
         report: Report | None = None,
         quick: bool = False,
+        records: bool = False,
     ) -> RunView:
         """Read a run.
 
         Args:
-            spans: how many steps and phases of the leader are shown one by one.
+            spans: how many steps and phases of the job, and of the leader, are shown one by one.
             progress: it may raise KeyboardInterrupt to stop, which leaves nothing behind.
             at: the moment of the account, ns; by default now while the run is running, else its last sign of life.
             report: of a live job or process by itself, which is then not read; `at` is that of its totals.
             quick: of the other processes only that they are there, and nothing one by one of a long run.
+            records: of a job that has its own records, these are read even if the journals of its ranks are small.
         """
         with files.held(run.folder.journal):
             listed = run.listed()
@@ -147,7 +161,7 @@ class RunView:
             view = cls(listed, report, moment, Overview(0, 1), Detail(reached=moment), traces)
             partition: _Partition | None = None
             try:
-                partition = view._read_leader(state, spans, progress, past=at is not None, cut=cut, quick=quick)
+                partition = view._read(None, state, spans, progress, past=at is not None, cut=cut, quick=quick)
             except Exception as error:  # whatever a folder contains
                 problem = problem or f"its journal cannot be read: {shown(str(error) or type(error).__name__)}"
             view.overview = corrected_overview(view.overview, report.corrections)
@@ -155,41 +169,76 @@ class RunView:
             in_trace = {one.key for one in spans_shown if one.flags & IN_TRACE}
             view.exported = exported(listed.folder, in_trace, progress=progress)
             view.processes = view._all_processes(progress, quick)
-            if not quick and len(view.processes) > 1:
-                view.overall = overall or _overall(listed, at)
+            if len(view.processes) > 1:
+                if not quick:
+                    view.overall = overall or _overall(listed, at, records=records)
+                elif listed.folder.of_job.segments(0):
+                    view.overall = overall or _overall(listed, at, records=True, quick=True)
             view._describe_leader(state, problem)
             view.attempts = list(view._attempts(partition))
             view.usage = () if quick else usages(listed.folder, view.at)
-        view.run, view.traces.run = run, run.folder  # of a living run, more is requested later
+            view = view._of_job(spans, progress, past=at is not None, quick=quick) or view
+        for one in (view, view.leader or view):
+            one.run, one.traces.run = run, run.folder  # of a living run, more is requested later
         return view
 
-    def _read_leader(
-        self, state: str, spans: int, progress: ProgressCallback, *, past: bool, cut: bool, quick: bool
+    def _of_job(self, spans: int, progress: ProgressCallback, *, past: bool, quick: bool) -> RunView | None:
+        """Return the view of the job of all ranks; None if there is none, or if its ranks do not step together."""
+        report = self.job
+        if report is None or report.ranks is None or report.ranks.overview is None:
+            return None
+        moment = report.totals.at
+        view = replace(
+            self, report=report, at=moment, leader=self, detail=Detail(reached=moment), left_out=0, exported=Exported()
+        )
+        partition: _Partition | None = None
+        try:
+            partition = view._read(report.ranks, report.state, spans, progress, past=past, cut=past, quick=quick)
+        except Exception as error:  # whatever a folder contains
+            view.text = f"The steps of the job cannot be read: {shown(str(error) or type(error).__name__)}"
+        view.overview = _with_causes(view.overview, report)
+        view.attempts = list(view._attempts(partition))
+        view.overall = view.report = replace(report, ranks=report.ranks._replace(events=None))  # they are in the detail
+        return view
+
+    def _read(
+        self,
+        of_job: RankWaits | None,
+        state: str,
+        spans: int,
+        progress: ProgressCallback,
+        *,
+        past: bool,
+        cut: bool,
+        quick: bool,
     ) -> _Partition:
-        """Read the leader's journal: all of it if it is short enough, else an excerpt. Return its partition."""
-        run, died = self.run.folder, state == DIED
-        if len(run.segments(0)) * CAPACITY <= _RECORDS * max(spans, _LEAST):
+        """Read a journal: all of it if it is short enough, else an excerpt. Return its partition."""
+        events = None if of_job is None else of_job.events
+        run, died = self.journal, state == DIED
+        # A job of which the events are known is short: the journals of all its ranks were just read.
+        if events is not None or len(run.segments(0)) * CAPACITY <= _RECORDS * max(spans, _LEAST):
             ledger = Ledger() if cut else None
-            detail = read_detail(run, 0, state=state, at=self.at, past=past, progress=progress, ledger=ledger)
+            if events is None:
+                detail = read_detail(run, 0, state=state, at=self.at, past=past, progress=progress, ledger=ledger)
+            else:
+                detail = detail_of(events, state=state, at=self.at, past=past, progress=progress, ledger=ledger)
             # Where others follow, the ledger has only the events up to the moment of the account.
-            self.overview = (
-                self.run.overview(self.report) if ledger is None else counted_from_one(ledger.overview(self.at))
-            )
+            self.overview = self._overview(of_job) if ledger is None else counted_from_one(ledger.overview(self.at))
             self.coarse = self.overview
             width, bins = detail.bins()  # finer than those that a ledger has room for
             # A snapshot of the ledger may have what is missing from the journal; a living run goes on meanwhile.
             # Both number the categories of custom phases by the order in which their names came.
             same = ((detail.begin or 0), *detail.names) == (self.overview.begin, *self.overview.names)
             whole = same and (state == RUNNING or _sums(bins) == _sums(self.overview.bins))
-            if len(detail.steps) + len(detail.phases) <= spans and whole:
+            if (events is not None or len(detail.steps) + len(detail.phases) <= spans) and whole:
                 self.detail = detail
                 self.overview = replace(self.overview, width=width, bins=bins)
                 self.windows = [(detail.begin, detail.reached)] if detail.begin is not None else []
                 return lambda begin, end: (detail.partition(begin, end), True)
         else:
-            self.overview = self.run.overview(self.report)
+            self.overview = self._overview(of_job)
         overview = self.overview
-        if quick:
+        if quick or events is not None:
             part = Excerpt(Detail(overview.begin, self.at, tuple(overview.names)))
         else:
             part = excerpt(run, overview, spans=spans, at=self.at, died=died, progress=progress)
@@ -199,9 +248,17 @@ class RunView:
         self.left_out, self.text = summed_up(part, overview, exact=exact)
         return lambda begin, end: part.partition(overview, begin, end)
 
+    def _overview(self, of_job: RankWaits | None) -> Overview:
+        if of_job is None:
+            return self.run.overview(self.report)
+        assert of_job.overview is not None
+        return counted_from_one(of_job.overview)
+
     def _describe_leader(self, state: str, problem: str) -> None:
         leader, attempts = self.processes[0], self.run.folder.attempts(0)
         leader.overview, leader.state, leader.problem = self.coarse or self.overview, state, problem
+        if len(self.processes) > 1:
+            leader.steps = process_steps(leader.overview.step_bins, ROWS // len(self.processes))
         leader.last_step, leader.last_sign = self.report.totals.last_step, self.detail.reached
         leader.attempts = [attempt + 1 for attempt in attempts]
         leader.facts = self._facts(attempts[-1], 0) if attempts else None
@@ -226,9 +283,15 @@ class RunView:
             elif clean:
                 state = ENDED
             held = Counter[int]() if partition is None else partition(begin, end)[0]
-            trace = self.traces.main(number)
-            trace_id = f"{trace:032x}" if trace else None
-            yield Attempt(number, begin, end, state, held, trace_id, self._facts(number - 1, 0))
+            yield Attempt(number, begin, end, state, held, *self._start_of(number, end))
+
+    def _start_of(self, number: int, end: int) -> tuple[str | None, Mapping[str, Any] | None]:
+        """Return the trace and the facts of an attempt; of one of the job, those of the leader's attempt then."""
+        if self.leader is not None:
+            begun = [one for one in self.leader.attempts if one.begin < end]
+            return (begun[-1].trace_id, begun[-1].facts) if begun else (None, None)
+        trace = self.traces.main(number)
+        return f"{trace:032x}" if trace else None, self._facts(number - 1, 0)
 
     def _all_processes(self, progress: ProgressCallback, quick: bool) -> list[Process]:
         """Return every process that left something in the run's folder, and those that are missing between them."""
@@ -290,12 +353,22 @@ def _report(run: RecordedRun, at: int | Moment | None) -> tuple[Report, str, str
     return report, report.state, damage
 
 
-def _overall(run: RecordedRun, at: int | Moment | None) -> Report | None:
+def _overall(run: RecordedRun, at: int | Moment | None, *, records: bool, quick: bool = False) -> Report | None:
     """Return what a report says of the run; None if that cannot be read."""
     try:
-        return run.report(at=at)
+        return run.report(at=at, events=True, records=records, others=not quick)
     except (GoodputError, OSError, ValueError):  # the leader's says why
         return None
+
+
+def _with_causes(overview: Overview, report: Report) -> Overview:
+    """Return the overview of a job with the reasons of its disruptions that its report has."""
+    known = restarts(report.totals.history)
+    disruptions = [
+        one if (same := known.get(one.attempt or 0)) is None else one._replace(reason=same.reason)
+        for one in overview.disruptions
+    ]
+    return corrected_overview(replace(overview, disruptions=tuple(disruptions)), report.corrections)
 
 
 def process_steps(bins: Sequence[StepBin], rows: int) -> list[ProcessSteps]:

@@ -95,8 +95,9 @@ class Look:
             if other != self.page:
                 other.close()
         self.page.unroute_all()
-        self.page.evaluate("localStorage.clear()")
-        self.page.goto("about:blank")
+        if self.page.url != "about:blank":  # which may not store anything, and raises
+            self.page.evaluate("localStorage.clear()")
+            self.page.goto("about:blank")
         self.page.set_viewport_size(_USUAL["viewport"])
         self.page.mouse.move(0, 0)
         self.messages.clear()

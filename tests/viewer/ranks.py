@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from benchmarks.long_run import BEGIN, MS, NS, write_process
 from otel_goodput._accounting import Event, rules
 from otel_goodput._accounting import events as ev
 from otel_goodput._journal.facts import SIDECAR
+from otel_goodput._journal.job_waits import JobWaits, write_waits
 from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.semconv import HOST_NAME, PROCESS_COUNT
 
 FIRST_KEY: Final = 0xAB54A98CEB1F0A00
@@ -29,8 +31,14 @@ class Slow(NamedTuple):
     load_ms: int
 
 
-def step_together(ranks: int, steps: int, slow: Sequence[Slow] = ()) -> list[list[Event]]:
-    """What each rank records: a step is over everywhere when the last rank has begun it and all have worked."""
+def step_together(
+    ranks: int, steps: int, slow: Sequence[Slow] = (), *, dies_in: int | None = None, back: int = 0, saves: int = 0
+) -> list[list[Event]]:
+    """What each rank records: a step is over everywhere when the last rank has begun it and all have worked.
+
+    All ranks die in the step `dies_in`, if that is given, and go on so many steps before. The leader saves every
+    `saves` steps.
+    """
     chance = random.Random(ranks)
     recorded: list[list[Event]] = [[] for _ in range(ranks)]
     at, keys = [BEGIN + rank * MS for rank in range(ranks)], [FIRST_KEY + (rank << 32) for rank in range(ranks)]
@@ -41,10 +49,25 @@ def step_together(ranks: int, steps: int, slow: Sequence[Slow] = ()) -> list[lis
         at[rank] += length
         yield Event(at[rank], ev.END, of, keys[rank])
 
-    for rank in range(ranks):
-        recorded[rank] += [Event(at[rank], ev.ATTEMPT, step=0), Event(at[rank], ev.START, rules.JOB, keys[rank])]
-        recorded[rank] += phase(rank, rules.PHASE_INDEX["training_prep"], 4 * NS)
-    for number in range(steps):
+    attempt = 0
+    jobs = list[int]()
+
+    def begin() -> None:
+        jobs[:] = [key + 1 for key in keys]
+        for rank in range(ranks):
+            keys[rank] += 1
+            recorded[rank] += [
+                Event(at[rank], ev.ATTEMPT, step=attempt),
+                Event(at[rank], ev.START, rules.JOB, jobs[rank]),
+            ]
+            recorded[rank] += phase(rank, rules.PHASE_INDEX["training_prep"], 4 * NS)
+
+    begin()
+    numbers = [*range(steps)]
+    if dies_in is not None:
+        numbers = [*range(dies_in + 1), *range(dies_in - back, steps)]
+    for place, number in enumerate(numbers):
+        dies = dies_in is not None and place == dies_in
         for rank in range(ranks):
             load = LOAD_MS + chance.randrange(20)
             load = next((one.load_ms for one in slow if one.rank == rank and one.first <= number < one.last), load)
@@ -54,26 +77,44 @@ def step_together(ranks: int, steps: int, slow: Sequence[Slow] = ()) -> list[lis
         done = max(at) + (STEP_MS + chance.randrange(5)) * MS
         for rank in range(ranks):
             at[rank] = done
-            recorded[rank].append(Event(done, ev.END, rules.STEP, keys[rank], number))
+            if dies:
+                recorded[rank].append(Event(done - NS // 2, ev.HEARTBEAT))
+                at[rank] += 30 * NS
+            else:
+                recorded[rank].append(Event(done, ev.END, rules.STEP, keys[rank], number))
+        if dies:
+            attempt += 1
+            begin()
+        elif saves and number % saves == saves - 1:
+            keys[0] += 1
+            save = Event(at[0], ev.START, rules.SAVE, keys[0], number)
+            at[0] += NS
+            recorded[0] += [save, Event(at[0], ev.END, rules.SAVE, keys[0])]
     for rank in range(ranks):
-        recorded[rank].append(Event(at[rank], ev.END, rules.JOB, FIRST_KEY + (rank << 32)))
+        recorded[rank].append(Event(at[rank], ev.END, rules.JOB, jobs[rank]))
     return recorded
 
 
 def ranks_run(
-    directory: Path, ranks: int, steps: int, slow: Sequence[Slow] = (), *, host: str = "n", name: str = "ranks"
+    directory: Path,
+    ranks: int,
+    steps: int,
+    slow: Sequence[Slow] = (),
+    *,
+    host: str = "n",
+    name: str = "ranks",
+    **how: Any,
 ) -> RunDirectory:
-    """The run; `host`: how the names of hosts begin."""
+    """The run; `host`: how the names of hosts begin; for the rest see :func:`step_together`."""
     run = RunDirectory(directory / name)
     run.create({"run_id": name, "job_name": name, "created_at": BEGIN / NS, "process_count": ranks})
-    for rank, events in enumerate(step_together(ranks, steps, slow)):
+    for rank, events in enumerate(step_together(ranks, steps, slow, **how)):
         write_process(run, rank, events)
-        path = run.file("facts", 0, rank)
-        path.write_bytes(
-            SIDECAR.encode(
-                attempt=0,
+        for attempt, started in enumerate(one.time for one in events if one.kind == ev.ATTEMPT):
+            content = SIDECAR.encode(
+                attempt=attempt,
                 process=rank,
-                started_at=BEGIN,
+                started_at=started,
                 program="train.py",
                 resource={HOST_NAME: f"{host}{rank // HOSTS}", PROCESS_COUNT: ranks},
                 versions={},
@@ -84,5 +125,16 @@ def ranks_run(
                 scheduling={},
                 compile_cache={},
             )
-        )
+            run.file("facts", attempt, rank).write_bytes(content)
+    return run
+
+
+def with_records(run: RunDirectory) -> RunDirectory:
+    """Give a run the job's own records, as its leader would have left them."""
+    report = RecordedRun(run).report(events=True)
+    assert report.ranks is not None and report.ranks.events
+    own = run.of_job
+    own.create(run.identity())
+    write_process(own, 0, report.ranks.events)
+    write_waits(own, JobWaits(report.ranks.ranks, True, report.totals.at, report.ranks.costs))
     return run

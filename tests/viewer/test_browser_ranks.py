@@ -246,8 +246,8 @@ def test_the_map_of_a_running_job_goes_on(tmp_path: Path, chromium: Any) -> None
         look.page.wait_for_selector("html[data-ready=yes]")
         look.until("goodput.model.job?.ranks === 2")
         assert look.text("#goodput .goodput-word") == "goodput of the job"
-        known, own = look.js("[goodput.model.report.elapsed_s, goodput.model.job.leader.report.elapsed_s]")
-        look.until("goodput.model.job.leader.report.elapsed_s > given + 1", own)
+        known, own = look.js("[goodput.model.report.elapsed_s, goodput.model.leader.report.elapsed_s]")
+        look.until("goodput.model.leader.report.elapsed_s > given + 1", own)
         assert "rank 1" in look.text("#waits-table tr[data-rank]")
         for process in ranks:
             process.kill()

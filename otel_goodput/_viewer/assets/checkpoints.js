@@ -6,7 +6,7 @@ import { axisStyle, drawPlot, inkColor, lengthAxis, timeAxis } from "./plot.js";
 import { count, duration } from "./format.js";
 import { nanoseconds, scopeOf, scopeTitle } from "./scope.js";
 import { timeText } from "./clock.js";
-import { leadersReport } from "./subject.js";
+import { reportOf } from "./subject.js";
 
 const SAVES_SHOWN = 100;
 const SAVE_COLUMNS = [
@@ -48,7 +48,7 @@ function savesIn(model, scope) {
 
 function drawCheckpoints(model, state) {
   const { saves, at_risk: risk } = model;
-  const stages = listedStages(leadersReport(model).checkpoints || {});
+  const stages = listedStages(reportOf(model).checkpoints || {});
   if (!saves.rows && !stages.length) return fillCard("checkpoints");
   const scope = scopeOf(model, state);
   const rows = savesIn(model, scope);
@@ -59,7 +59,7 @@ function drawCheckpoints(model, state) {
   if (blocking.length) parts.push(`blocked training for ${duration(totalOf(blocking))}`);
   if (durable.length) parts.push(`durable after ${duration(totalOf(durable) / durable.length)} on average`);
   const mount = make("div");
-  const now = leadersReport(model).at_risk_s;
+  const now = reportOf(model).at_risk_s;
   fillCard(
     "checkpoints",
     head("Checkpoints", parts.join(", ")),

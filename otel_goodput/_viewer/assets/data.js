@@ -40,7 +40,15 @@ export class Table {
   }
 }
 
-const TABLES = ["step_bins", "process_steps", "histogram", "steps", "phases", "device", "owners", "window_owners", "saves", "at_risk", "usage"];
+const TABLES = ["process_steps", "usage"];
+const TOLD_TABLES = ["step_bins", "histogram", "steps", "phases", "device", "owners", "window_owners", "saves", "at_risk"];
+
+/** What is about the time of the job, or of one process. */
+export const TOLD = [
+  ...TOLD_TABLES,
+  ...["attempts", "disruptions", "bins", "groups", "excluded", "notices", "slices", "detail"],
+  ...["step_ids", "phase_ids", "trace_ids", "attributes"],
+];
 
 /** In place of the length of a span, where -1 is one that is open: it is over, and when it ended is not known. */
 export const OVER = -2;
@@ -63,23 +71,35 @@ export class Model {
     Object.assign(this, head);
     this.origin_ms = Number(BigInt(head.origin_ns) / 1000000n);
     for (const name of TABLES) this[name] = head[name] ? new Table(head[name], blob) : null;
-    // Names are given by their index in `names`.
-    const named = (name) => (typeof name === "number" ? head.names[name] : name);
-    this.groups = head.groups.map((one) => ({ ...one, name: named(one.name) }));
-    this.bins.values = new Table(head.bins.values, blob);
+    Object.assign(this, accountOf(head, head, blob));
+    // Of whom the tables are: see `showSubject` (subject.js).
+    this.leader = head.leader ? { ...head.leader, ...accountOf(head.leader, head, blob) } : null;
+    this.whole = Object.fromEntries(TOLD.map((name) => [name, this[name]]));
+    this.shown = "whole";
+    this.made_end = head.end;
     if (this.job) {
-      if (this.job.bins) this.job.bins.values = new Table(this.job.bins.values, blob);
       this.job.waits = Object.assign(new Table(this.job.waits, blob), { width: this.job.waits.width });
     }
     for (const one of this.processes) {
       const shares = one.bins && one.bins.shares;
       if (shares) one.bins.shares = blob.subarray(shares.at, shares.at + shares.length);
     }
-    this.step_ids = spanIds(head.step_ids, blob);
-    this.phase_ids = spanIds(head.phase_ids, blob);
-    this.trace_ids = traceIds(head.trace_ids, blob);
-    this.attributes = spanTexts(head.attributes, blob);
   }
+}
+
+/** What a document tells of the job, or of one process: `told` is the head, or a part of it. */
+function accountOf(told, head, blob) {
+  const account = Object.fromEntries(TOLD.map((name) => [name, told[name]]));
+  for (const name of TOLD_TABLES) account[name] = told[name] ? new Table(told[name], blob) : null;
+  // Names are given by their index in `names`.
+  const named = (name) => (typeof name === "number" ? head.names[name] : name);
+  account.groups = told.groups.map((one) => ({ ...one, name: named(one.name) }));
+  account.bins = { ...told.bins, values: new Table(told.bins.values, blob) };
+  account.step_ids = spanIds(told.step_ids, blob);
+  account.phase_ids = spanIds(told.phase_ids, blob);
+  account.trace_ids = traceIds(told.trace_ids, blob);
+  account.attributes = spanTexts(told.attributes, blob);
+  return account;
 }
 
 function opened(bytes) {

@@ -5,7 +5,7 @@ import { count, duration, percent } from "./format.js";
 import { aroundDisruption } from "./shares.js";
 import { timeText } from "./clock.js";
 import { nanoseconds, scopeOf } from "./scope.js";
-import { leadersReport } from "./subject.js";
+import { reportOf } from "./subject.js";
 
 const DISRUPTION_COLUMNS = [
   ["When", "text"],
@@ -57,7 +57,7 @@ export function reasonText(one) {
 
 /** What the report says of a disruption beyond the overview: how the process ended, and the start-up after it. */
 export function reported(model, one) {
-  const known = leadersReport(model).disruption_list.find((entry) => entry.attempt === one.attempt && one.attempt !== null);
+  const known = reportOf(model).disruption_list.find((entry) => entry.attempt === one.attempt && one.attempt !== null);
   const error = known ? [known.error_type, known.error_message].filter(Boolean).join(": ") : "";
   return {
     ended: known ? [error, known.ended_by].filter(Boolean).join("; ") : "",

@@ -2,7 +2,7 @@
 import { complaint } from "./connection.js";
 import { readPart } from "./data.js";
 import { uncovered } from "./spans.js";
-import { leadersReport } from "./subject.js";
+import { reportOf } from "./subject.js";
 
 const MOST_PARTS = 8; // windows kept; the one that was used longest ago goes first
 const MOST_SPANS = 15000; // an interval with about more than that is looked at from too far away
@@ -29,17 +29,18 @@ class ExactSpans {
     const { steps, phases, device, step_ids, phase_ids, trace_ids, window_owners: owners, detail } = this.model;
     const { windows } = detail;
     this.own = { steps, phases, device, step_ids, phase_ids, trace_ids, owners, windows, end: this.model.end };
-    this.lost = leadersReport(this.model).steps?.lost;
+    this.lost = reportOf(this.model).steps?.lost;
+    this.shown = this.model.shown;
   }
 
   /** The document has been fetched again: what was fetched beside it is put into it before anybody draws. */
   renewed() {
     if (this.telling) return;
-    const { lost } = this;
+    const { lost, shown } = this;
     this.keep();
     this.refused = [];
     // The fate of steps that were fetched earlier may be another one by now.
-    if (lost !== this.lost) this.parts = [];
+    if (lost !== this.lost || shown !== this.shown) this.parts = [];
     if (this.parts.length) this.merge();
     this.rest();
   }
@@ -55,10 +56,13 @@ class ExactSpans {
     if (!wanted) return;
     this.asking = wanted;
     try {
-      const answer = await fetch(`${this.address}?begin=${wanted[0]}&end=${wanted[1]}`);
+      const { shown } = this.model;
+      const whose = shown === "leader" ? "&process=0" : "";
+      const answer = await fetch(`${this.address}?begin=${wanted[0]}&end=${wanted[1]}${whose}`);
       if (!answer.ok) throw new Error(`the server says ${answer.status}`);
       const part = readPart(new Uint8Array(await answer.arrayBuffer()));
       if (part.origin_ns !== this.model.origin_ns) throw new Error("the run was started over; reload this page");
+      if (shown !== this.model.shown) return;
       // An answer without an end of its own would be asked for again and again.
       if (!(part.until > wanted[0])) throw new Error("the journal has no readable data for this time");
       this.parts.push(part);

@@ -47,7 +47,7 @@ function rowsOf(source, { kind, process }) {
 
 function processTrack(source, index) {
   const process = source.model.processes.find((one) => one.index === index);
-  if (!process || process === source.leader) return source.model.bins.count ? source.leaderBins() : null;
+  if (!process || index === source.own) return source.model.bins.count ? source.mainBins() : null;
   return laneBins(source.processLane(process));
 }
 
@@ -261,8 +261,8 @@ const FACTS = {
     const track = processTrack(source, process);
     const begin = track.begin + row * track.width;
     const end = begin + track.width;
-    const leads = source.leader && source.leader.index === process;
-    const rows = [["process", `${process}`, null]];
+    const leads = source.own === process;
+    const rows = [["process", leads && !source.leader ? "all ranks" : `${process}`, null]];
     for (const { title, ns } of sharesOf(source, track, begin, end))
       rows.push([title, `${leads ? "" : "≈ "}${duration(ns)}, ${percent(ns, end - begin)}`, leads ? ns : null]);
     return { title: `bin of ${duration(track.width)}`, begin, end, rows, attempt: null, flags: [] };

@@ -4,7 +4,7 @@ import { button, head, make, swatch, watch } from "./elements.js";
 import { fillCard } from "./mount.js";
 import { count, percent } from "./format.js";
 import { SKIPPED, scopeOf } from "./scope.js";
-import { leadersReport } from "./subject.js";
+import { reportOf } from "./subject.js";
 
 export function startFates(model, state) {
   watch(state, ["document", "range", "attempt", "theme"], () => drawFates(model, state));
@@ -28,7 +28,7 @@ export function fateCounts(model) {
 }
 
 function drawFates(model, state) {
-  const report = leadersReport(model);
+  const report = reportOf(model);
   if (!report.started_steps) return fillCard("fates");
   const chosen = scopeOf(model, state).attempt;
   const byAttempt = fateCounts(model);

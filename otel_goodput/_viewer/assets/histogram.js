@@ -6,7 +6,7 @@ import { fillCard } from "./mount.js";
 import { axisDuration, count, duration } from "./format.js";
 import { centred, isDetailed, scopeOf, scopeTitle, stepRowsIn } from "./scope.js";
 import { timeText } from "./clock.js";
-import { leadersReport } from "./subject.js";
+import { reportOf } from "./subject.js";
 
 const MEASURES = [
   ["net", "Net"],
@@ -108,7 +108,7 @@ function exactBins(model, scope, measure, scale) {
 }
 
 function drawHistogram(model, state, draw) {
-  if (!leadersReport(model).started_steps) return fillCard("histogram");
+  if (!reportOf(model).started_steps) return fillCard("histogram");
   const scope = scopeOf(model, state);
   const scale = look.scale || (isDetailed(model, scope) ? "linear" : "log");
   const shown = { ...histogramOf(model, scope, look.measure, scale), scale };

@@ -40,7 +40,7 @@ function drawInfo(model, state, draw) {
     tools.push(select("Process", choices, String(process.index), (value) => change({ process: Number(value) })));
   }
   // An attempt's own facts are the leader's; without a choice, those of the process as it was last.
-  const attempts = process && process.leader ? model.attempts.filter((one) => one.facts) : [];
+  const attempts = process && process.leader ? (model.leader ?? model).attempts.filter((one) => one.facts) : [];
   if (attempts.length) {
     const choices = [["", "Latest attempt"], ...attempts.map((one) => [String(one.number), `Attempt ${one.number}`])];
     tools.push(select("Attempt", choices, infoShown.attempt, (value) => change({ attempt: value })));

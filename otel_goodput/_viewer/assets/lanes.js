@@ -47,7 +47,7 @@ export class LaneSource extends RunSource {
     };
   }
 
-  /** The same one for the run and for the leader. */
+  /** The same one for the run and for whose spans these are. */
   partitionLane() {
     this.partition ??= this.makePartitionLane();
     return this.partition;
@@ -56,7 +56,7 @@ export class LaneSource extends RunSource {
   makePartitionLane() {
     const { model } = this;
     const { owners } = this;
-    const bins = model.bins.count ? this.leaderBins() : null;
+    const bins = model.bins.count ? this.mainBins() : null;
     const tracks = owners && owners.rows ? [this.ownerTrack(owners)] : [];
     const label = (row) => this.categories[owners.category[row]].title;
     return {
@@ -88,10 +88,10 @@ export class LaneSource extends RunSource {
     };
   }
 
-  /** Lanes of the leader, each with something in it. */
-  leaderLanes() {
-    // One process's partition is the run's, which has a lane of its own.
-    const own = this.model.processes.length > 1 ? this.partitionLane() : null;
+  /** Lanes of the job or of the leader, each with something in it. */
+  ownLanes() {
+    // Without a choice the partition is the run's, which has a lane of its own.
+    const own = this.leader && this.model.processes.length > 1 ? this.partitionLane() : null;
     const lanes = [
       own,
       this.stepLane(),

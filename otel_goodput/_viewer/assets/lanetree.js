@@ -38,7 +38,7 @@ export class LaneTree {
     this.source = source;
     this.attempt = attempt;
     this.runLanes = source.runLanes();
-    this.leaderLanes = source.leaderLanes();
+    this.ownLanes = source.ownLanes();
     this.hosts = hostsOf(source.model.processes);
     this.processLanes = new Map(source.model.processes.map((one) => [one.index, source.processLane(one)]));
     this.layOut();
@@ -143,6 +143,7 @@ export class LaneTree {
   addLife(id, title, tag, cut, usual, attempt = null) {
     const row = this.add({ id, level: 2, title, tag, expandable: this.hosts.length > 0, usual, cut });
     if (!row.expanded) return;
+    if (!this.source.leader) this.addJob(`${id}/job`, cut);
     const order = PROCESS_ORDERS.find(([name]) => name === this.order)[2];
     const hosts = this.hosts.map(([name, processes]) => [
       name,
@@ -166,10 +167,25 @@ export class LaneTree {
     }
   }
 
+  addJob(id, cut) {
+    const { ranks } = this.source.model.job;
+    const row = this.add({
+      id,
+      level: 3,
+      title: "job",
+      tag: `${ranks} ranks`,
+      hint: "What all ranks do together: a step is theirs when the last one has begun it",
+      expandable: this.ownLanes.length > 0,
+      usual: true,
+      cut,
+    });
+    if (row.expanded) for (const lane of this.ownLanes) this.addLane(lane, id, 4, cut);
+  }
+
   addProcess(process, id, cut) {
     const lane = this.processLanes.get(process.index);
     const leads = process === this.source.leader;
-    const hint = [leads ? "The leader: the run's figures come from its phases" : lane.hint, process.problem]
+    const hint = [leads ? "The leader, with its steps and phases" : lane.hint, process.problem]
       .filter(Boolean)
       .join(". ");
     const row = this.add({
@@ -181,12 +197,12 @@ export class LaneTree {
       process: process.index,
       lane: leads ? null : lane,
       problem: process.problem,
-      expandable: leads && this.leaderLanes.length > 0,
+      expandable: leads && this.ownLanes.length > 0,
       usual: leads,
       cut,
       height: leads ? ROW_HEIGHT : laneHeight(lane),
     });
-    if (leads && row.expanded) for (const own of this.leaderLanes) this.addLane(own, id, 5, cut, process.index);
+    if (leads && row.expanded) for (const own of this.ownLanes) this.addLane(own, id, 5, cut, process.index);
   }
 
   /** The row of a process, its groups opened as needed. */

@@ -1,6 +1,7 @@
 // A run that goes on: figures once a second, and all the rest again when the server has it.
 import { Model, readPart, unzip } from "./data.js";
 import { complaint, listen, liveState } from "./connection.js";
+import { leadersFigures, showSubject } from "./subject.js";
 import { LiveSpans } from "./tail.js";
 
 // What an event brings, and what the page shows of it at once.
@@ -37,7 +38,7 @@ class LiveRun {
     const { model } = this;
     // The paces of all processes come with the document only.
     if (news.report && model.report.processes) news.report.processes = model.report.processes;
-    if (news.leader && model.job) model.job.leader = news.leader;
+    if (news.leader) Object.assign(leadersFigures(model), news.leader);
     for (const name of LIVE_MEMBERS) if (name in news) model[name] = news[name];
     if (news.end) this.goOn(news.end);
     this.state.tell(["model"]);
@@ -81,6 +82,7 @@ class LiveRun {
       const tag = answer.headers.get("etag");
       if (tag !== this.tag) {
         Object.assign(this.model, Model.read(new Uint8Array(await answer.arrayBuffer())));
+        showSubject(this.model, this.state);
         this.tag = tag;
         this.state.tell(["model", "document"]);
       }

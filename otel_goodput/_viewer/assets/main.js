@@ -2,6 +2,7 @@
 import { Model, unzip } from "./data.js";
 import { state } from "./state.js";
 import { startClock } from "./clock.js";
+import { startSubject } from "./subject.js";
 import { startTheme } from "./theme.js";
 import { startOverview } from "./overview.js";
 import { startPartition } from "./partition.js";
@@ -27,7 +28,8 @@ import { startCompare } from "./compare.js";
 
 // Each part is started with the model and the state. One that fails says so and leaves the others alone.
 const PARTS = () => [
-  ["single spans", startExact], // first, so that the others draw a new document with what was fetched beside it
+  ["subject", startSubject], // whose tables all others draw
+  ["single spans", startExact], // before the others, so that the others draw a new document with what was fetched beside it
   ["new spans", startLiveSpans], // and with what has happened since
   ["overview", startOverview],
   ["ranks over time", startHeatmap],

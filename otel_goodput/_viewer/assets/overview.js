@@ -5,7 +5,7 @@ import { count, duration, percent } from "./format.js";
 import { rangeText, timeText } from "./clock.js";
 import { fillCard } from "./mount.js";
 import { nanoseconds, runEnd, scopeOf } from "./scope.js";
-import { seen, subjects } from "./subject.js";
+import { panelsOf, seen, subjects } from "./subject.js";
 
 const PARTIAL =
   "This run is long: its steps and other processes are still loading and will appear here.";
@@ -21,7 +21,12 @@ const STATES = {
 
 export function startOverview(model, state) {
   watch(state, ["model", "document", "process", "clock"], () => drawAnswer(seen(model, state)));
-  watch(state, ["document", "process"], () => drawSubjects(model, state));
+  watch(state, ["document", "process"], () => {
+    drawSubjects(model, state);
+    const of = panelsOf(model, state);
+    text("panels-of", of);
+    document.getElementById("panels-of").hidden = !of;
+  });
   watch(state, ["model", "range", "attempt", "clock"], () => drawScope(model, state));
   watch(state, ["model", "category", "process", "clock", "theme"], () => drawStretches(seen(model, state), state));
   document.getElementById("show-me").addEventListener("click", () => showMe(seen(model, state), state));
@@ -68,8 +73,6 @@ function drawAnswer(model) {
   for (const id of ["timeline-card", "panels"]) {
     document.querySelector(`#sections [data-section="${id}"]`).hidden = !model.attempts.length;
   }
-  text("panels-of", model.job ? "Steps and phases of process 0, which leads the job" : "");
-  document.getElementById("panels-of").hidden = !model.job;
   const detail = document.getElementById("detail");
   const note = model.partial ? PARTIAL : model.detail.text;
   detail.hidden = !note;

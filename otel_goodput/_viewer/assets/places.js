@@ -15,7 +15,7 @@ export function laneItemAt(source, lane, time, reach, place) {
   }
   if (!lane.ofProcess && !lane.summed.length) return null;
   const bin = bins.at(time);
-  const process = lane.process ?? (source.leader ? source.leader.index : 0);
+  const process = lane.process ?? source.own;
   return bin >= 0 ? { kind: "bin", row: bin, process } : null;
 }
 
@@ -109,7 +109,7 @@ function firstRows(device) {
 }
 
 function leads(source, process) {
-  return source.leader && source.leader.index === process;
+  return source.own === process;
 }
 
 /** What comes before (-1) or behind (1) the selected on the lane that shows it. */

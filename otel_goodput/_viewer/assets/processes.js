@@ -4,7 +4,7 @@ import { duration } from "./format.js";
 const MOST_OTHERS = 12; // that are shown one by one
 const lately = new WeakMap(); // by source: the latest answer, which a picture asks for sixty times a second
 
-/** Relations of the step in `row` of the leader to the same step of other processes, the slowest first. */
+/** Relations of the step in `row` to the same step of single processes, the slowest first. */
 export function onOtherProcesses(source, row) {
   const { process_steps: table } = source.model;
   if (!table || !table.rows) return [];
@@ -49,6 +49,7 @@ function binsWith(source, table, row) {
   const [begin, end] = attempt ? [attempt.begin, source.ends.get(attempt.number)] : [-Infinity, Infinity];
   const bins = new Map();
   for (let at = 0; at < table.rows; at++) {
+    if (table.process[at] === source.own) continue;
     if (number < table.first[at] || number > table.last[at] || table.net_median[at] < 0) continue;
     if (table.begin[at] > end || endOf(table, at, Infinity) < begin) continue;
     const index = table.process[at];

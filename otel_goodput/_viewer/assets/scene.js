@@ -110,7 +110,7 @@ function paintMap(timeline, frame, ratio) {
   if (timeline.model.bins.count)
     paintBins(
       whole,
-      timeline.source.leaderBins(),
+      timeline.source.mainBins(),
       timeline.source.categories,
       Math.round(3 * ratio),
       Math.round((MAP_HIGH - 4) * ratio),

@@ -64,9 +64,11 @@ export function partitionOf(model, scope) {
   return { pieces, elapsed: pieces.reduce((sum, piece) => sum + piece.ns, 0), exact };
 }
 
-/** Whether a model as `seen` (subject.js) is about more than the leader's own time. */
-function isOfOthers({ subject }) {
-  return Boolean(subject) && (subject.kind === "job" || Boolean(subject.process && !subject.process.leader));
+/** Whether a model as `seen` (subject.js) is about others than its attempts. */
+function isOfOthers(model) {
+  const { subject } = model;
+  if (!subject) return false;
+  return subject.kind === "job" ? !model.leader : Boolean(subject.process && !subject.process.leader);
 }
 
 /** ns by category of a report's seconds. */

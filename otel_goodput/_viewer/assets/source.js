@@ -1,9 +1,11 @@
 // What the lanes are made of: ends of spans, names, paints, and the partition as tracks.
 import { FATE_NAMES, fateStyle, phaseStyle, sourceStyle, sourceTitle } from "./colors.js";
 import { spanEnd } from "./data.js";
+import { showsJob } from "./subject.js";
 import { BinTrack, GrowingTracks, SpanTrack, uncovered } from "./spans.js";
 import { Paint } from "./surface.js";
 
+const JOB = -1; // in place of the index of a process
 const MOST_PAINTS = 40; // names of a lane that have a paint of their own
 
 /** A document as the timeline sees it. */
@@ -13,7 +15,9 @@ export class RunSource {
     this.categories = model.categories.map((one) => new Paint(sourceTitle(one), () => sourceStyle(one)));
     this.fates = FATE_NAMES.map((name, fate) => new Paint(`step, ${name}`, () => fateStyle(fate)));
     this.phasePaints = new Map();
-    this.leader = model.processes.find((one) => one.leader) || model.processes[0] || null;
+    // The process whose spans and bins these are; of a job of several ranks there is none.
+    this.leader = showsJob(model) ? null : model.processes.find((one) => one.leader) || model.processes[0] || null;
+    this.own = this.leader ? this.leader.index : JOB;
     this.cached = new Map();
     this.growing = new Map(); // by lane: tracks to which more is added
     this.grow();
@@ -85,7 +89,7 @@ export class RunSource {
     return new SpanTrack(owners.begin, ends, Uint16Array.from(owners.category), rows, this.categories.length);
   }
 
-  leaderBins() {
+  mainBins() {
     const { begin, width, count, values, categories } = this.model.bins;
     const share = (kind, bin) => values[kind][bin];
     this.ownBins ??= new BinTrack(begin, width, count, this.categories.length, share, categories);

@@ -1,5 +1,42 @@
 // Whose time the page tells about: that of the job, or of one process that the reader chose.
+import { TOLD } from "./data.js";
 import { count, duration, percent } from "./format.js";
+
+/**
+ * Whoever is chosen, the panels and the timeline draw the tables of the model. These are the job's (if there is none,
+ * those of process 0) or, if that is chosen, process 0's. Started before what draws them.
+ */
+export function startSubject(model, state) {
+  showSubject(model, state);
+  state.on(["process"], () => {
+    if (showSubject(model, state)) state.tell(["document"]);
+  });
+}
+
+/** Take the tables of who is chosen into the model; whether they are others than before. */
+export function showSubject(model, state) {
+  const shown = model.leader && chosenProcess(model, state)?.leader ? "leader" : "whole";
+  if (model.shown === shown) return false;
+  for (const name of TOLD) model[name] = model[shown][name];
+  model.shown = shown;
+  return true;
+}
+
+/** Whether the tables of the model are those of the job of all ranks. */
+export function showsJob(model) {
+  return Boolean(model.leader) && model.shown === "whole";
+}
+
+/** Whose the steps and phases of the page are; empty if there is nothing to choose from. */
+export function panelsOf(model, state) {
+  if (!model.job) return "";
+  const job = `job of ${count(model.job.ranks, "rank")}`;
+  if (!model.leader) return `Steps and phases of process 0, which leads the ${job}: its ranks do not step together`;
+  if (model.shown === "leader") return `Steps and phases of process 0${model.live ? ", read again every few minutes" : ""}`;
+  const chosen = chosenProcess(model, state);
+  const more = chosen ? `; of process ${chosen.index} the page has the time by category and the pace` : "";
+  return `Steps and phases of the ${job}${more}`;
+}
 
 /** The process that was chosen, or null: the page tells about the run. */
 export function chosenProcess(model, state) {
@@ -20,8 +57,9 @@ export function seen(model, state) {
   const process = chosenProcess(model, state);
   const title = process ? processTitle(model, process) : model.job ? `job of ${model.job.ranks} ranks` : "";
   const subject = { kind: process ? "process" : model.job ? "job" : "run", title, process };
-  if (!process) return model.job ? seenFrom(model, { subject, bins: model.job.bins ?? meanBins(model), ...NO_OWNERS }) : seenFrom(model, { subject });
-  if (process.leader) return seenFrom(model, { subject, ...(model.job ? model.job.leader : {}) });
+  const apart = model.job && !model.leader; // its ranks do not step together
+  if (!process) return seenFrom(model, apart ? { subject, bins: meanBins(model), ...NO_OWNERS } : { subject });
+  if (process.leader) return seenFrom(model, { subject, ...figuresOf(leadersFigures(model)) });
   return seenFrom(model, { subject, ...NO_OWNERS, bins: processBinsOf(process), ...processFigures(process, title) });
 }
 
@@ -31,9 +69,16 @@ function seenFrom(model, own) {
   return Object.assign(Object.create(model), own);
 }
 
-/** The report of the process whose steps and phases the page has one by one. */
-export function leadersReport(model) {
-  return model.job ? model.job.leader.report : model.report;
+/** The figures of process 0 alone, which change while it lives. */
+export function leadersFigures(model) {
+  return model.leader ?? model.job?.leader ?? model;
+}
+
+const figuresOf = ({ report, headline, verdict, verdict_source, of_ranks }) => ({ report, headline, verdict, verdict_source, of_ranks });
+
+/** The report of those whose steps and phases the tables of the model are. */
+export function reportOf(model) {
+  return showsJob(model) ? model.report : leadersFigures(model).report;
 }
 
 /** "process 3 of 8 on host n0" */

@@ -25,7 +25,7 @@ export class LiveSpans {
     const { model } = this;
     // Another document, and not only windows beside it: its own tables are new.
     if (model.bins !== this.shownBins) {
-      const { owners, bins, end } = model;
+      const { owners, bins, made_end: end } = model;
       Object.assign(this, { owners, bins, shownBins: bins, end, until: end, whole: true, live: [], cut: end, rows: 0 });
       Object.assign(model, { settled: end, known: end });
       return true;
@@ -58,6 +58,7 @@ export class LiveSpans {
     if (this.parts.some((one) => one.until === part.until) || this.rows > MOST_ROWS) return "";
     this.rows += part.steps.rows + part.phases.rows;
     this.parts.push(part);
+    if (model.shown === "leader") return ""; // until the job is shown again
     this.own(part);
     const inserted = this.put(part);
     if (!part.owners) this.closeOthers(part);

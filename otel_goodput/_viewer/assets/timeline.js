@@ -263,7 +263,7 @@ class Timeline extends Viewport {
 
   /** The span before (-1) or behind (1) what is selected on its lane. */
   neighbor(selected, by) {
-    return itemBeside(this.source, this.tree.leaderLanes.concat(this.tree.runLanes), selected, by);
+    return itemBeside(this.source, this.tree.ownLanes.concat(this.tree.runLanes), selected, by);
   }
 
   // --- drawing -----------------------------------------------------------------------------------------------------
