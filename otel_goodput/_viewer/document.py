@@ -298,6 +298,7 @@ class _Writer:
                     "failed": 0 if view.is_job_time(one.phase, background=one.background) else one.failed,
                 }
                 for one in overview.groups
+                if not view.is_note(one.phase, background=one.background)
             ],
             **self._spans(view),
             "window_owners": self._owners(view) if view.left_out else None,
@@ -492,7 +493,8 @@ class _Writer:
         columns, at = self._columns, self._at
         detail, whole = view.detail, not view.left_out
         traces = view.traces.others(detail, view.exported.spans, whole=whole)
-        rows = {(one.attempt, one.key): row for row, one in enumerate(detail.phases)}
+        shown = [one for one in detail.phases if not view.is_note(one.phase, background=one.flags & NONBLOCKING)]
+        rows = {(one.attempt, one.key): row for row, one in enumerate(shown)}
         steps = [
             (
                 one.attempt, one.number, at(one.begin), _length(one), one.net, at(one.device_begin),
@@ -506,13 +508,13 @@ class _Writer:
                 one.flags & ~FAILED if view.is_job_time(one.phase, background=one.flags & NONBLOCKING) else one.flags,
                 rows.get((one.attempt, one.parent), -1),
             )
-            for one in detail.phases
+            for one in shown
         ]  # fmt: skip
         return {
             "steps": columns.table(_STEPS, steps),
             "phases": columns.table(_PHASES, phases),
             "step_ids": self._ids(detail.steps),
-            "phase_ids": self._ids(detail.phases),
+            "phase_ids": self._ids(shown),
             "trace_ids": {
                 "rows": len(traces),
                 "columns": {

@@ -126,6 +126,10 @@ class RunView:
         """Whether a phase stands for time in which the job saved or restored: the leader has the checkpoint itself."""
         return self.leader is not None and not background and phase in (rules.SAVE, rules.RESTORE)
 
+    def is_note(self, phase: int, *, background: int) -> bool:
+        """Whether a phase only notes which checkpoint of a job there is, apart from the time that it took."""
+        return self.leader is not None and bool(background) and phase == rules.SAVE
+
     @classmethod
     def open(
         cls,

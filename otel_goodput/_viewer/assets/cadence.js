@@ -6,6 +6,7 @@ import { head, make, swatch, table, tableRow, watch } from "./elements.js";
 import { fillCard } from "./mount.js";
 import { count, duration, percent } from "./format.js";
 import { isDetailed, isSettled, scopeOf, scopeTitle, stepRowsIn, timeByCategory } from "./scope.js";
+import { whose } from "./subject.js";
 
 // Part of the cadence: the categories it is made of, and the colour it is drawn in.
 const CADENCE_PARTS = [
@@ -137,7 +138,7 @@ function drawCadence(model, state) {
   const mount = make("div");
   fillCard(
     "cadence",
-    head("Time from one step to the next", `${scopeTitle(scope)}, mean of ${count(cadence.steps, "step")}`),
+    head("Time from one step to the next", `${whose(model)}${scopeTitle(scope)}, mean of ${count(cadence.steps, "step")}`),
     make("div", { class: "bar", role: "img", "aria-label": "Cadence of a step by what it is spent on" }, ...pieces),
     table("Cadence of a step", CADENCE_COLUMNS, rows),
     model.step_bins.rows > 1

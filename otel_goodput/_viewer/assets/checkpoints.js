@@ -6,7 +6,7 @@ import { axisStyle, drawPlot, inkColor, lengthAxis, timeAxis } from "./plot.js";
 import { count, duration } from "./format.js";
 import { nanoseconds, scopeOf, scopeTitle } from "./scope.js";
 import { timeText } from "./clock.js";
-import { reportOf } from "./subject.js";
+import { reportOf, whose } from "./subject.js";
 
 const SAVES_SHOWN = 100;
 const SAVE_COLUMNS = [
@@ -55,7 +55,7 @@ function drawCheckpoints(model, state) {
   const lengthsOf = (column) => rows.map((row) => column(row)).filter((ns) => ns >= 0);
   const blocking = lengthsOf((row) => (saves.blocking_end[row] < 0 ? -1 : saves.blocking_end[row] - saves.begin[row]));
   const durable = lengthsOf((row) => (saves.durable_at[row] < 0 ? -1 : saves.durable_at[row] - saves.begin[row]));
-  const parts = [scopeTitle(scope), count(rows.length, "save")];
+  const parts = [`${whose(model)}${scopeTitle(scope)}`, count(rows.length, "save")];
   if (blocking.length) parts.push(`blocked training for ${duration(totalOf(blocking))}`);
   if (durable.length) parts.push(`durable after ${duration(totalOf(durable) / durable.length)} on average`);
   const mount = make("div");

@@ -5,7 +5,7 @@ import { count, duration, percent } from "./format.js";
 import { aroundDisruption } from "./shares.js";
 import { timeText } from "./clock.js";
 import { nanoseconds, scopeOf } from "./scope.js";
-import { reportOf } from "./subject.js";
+import { reportOf, whose } from "./subject.js";
 
 const DISRUPTION_COLUMNS = [
   ["When", "text"],
@@ -44,7 +44,7 @@ function drawDisruptionTable(model, state) {
   const rows = inScope.map(([one, row]) => disruptionRow(model, state, one, row));
   fillCard(
     "disruptions",
-    head(count(inScope.length, "disruption"), note),
+    head(count(inScope.length, "disruption"), `${whose(model)}${note}`),
     rows.length ? make("div", { class: "scroll" }, table("Disruptions", DISRUPTION_COLUMNS, rows)) : null,
   );
 }

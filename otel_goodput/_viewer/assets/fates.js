@@ -4,7 +4,7 @@ import { button, head, make, swatch, watch } from "./elements.js";
 import { fillCard } from "./mount.js";
 import { count, percent } from "./format.js";
 import { SKIPPED, scopeOf } from "./scope.js";
-import { reportOf } from "./subject.js";
+import { reportOf, whose } from "./subject.js";
 
 export function startFates(model, state) {
   watch(state, ["document", "range", "attempt", "theme"], () => drawFates(model, state));
@@ -42,7 +42,7 @@ function drawFates(model, state) {
   const pending = report.pending_steps ? `, ${report.pending_steps.toLocaleString("en")} pending` : "";
   fillCard(
     "fates",
-    head("What became of the steps", `whole run, ${count(report.started_steps, "step")} started: ${fates}${pending}`),
+    head("What became of the steps", `${whose(model)}whole run, ${count(report.started_steps, "step")} started: ${fates}${pending}`),
     make("div", { class: "scroll fate-rows" }, ...rows),
     make(
       "div",

@@ -6,7 +6,7 @@ import { fillCard } from "./mount.js";
 import { axisDuration, count, duration } from "./format.js";
 import { centred, isDetailed, scopeOf, scopeTitle, stepRowsIn } from "./scope.js";
 import { timeText } from "./clock.js";
-import { reportOf } from "./subject.js";
+import { reportOf, whose } from "./subject.js";
 
 const MEASURES = [
   ["net", "Net"],
@@ -117,7 +117,7 @@ function drawHistogram(model, state, draw) {
     draw();
   };
   const total = shown.bins.reduce((sum, bin) => sum + sumOf(bin), 0);
-  const note = noteOf(scope, shown, total);
+  const note = noteOf(model, scope, shown, total);
   fillCard(
     "histogram",
     head(
@@ -144,14 +144,14 @@ function drawHistogram(model, state, draw) {
   );
 }
 
-function noteOf(scope, shown, total) {
+function noteOf(model, scope, shown, total) {
   const parts = [
     scope.kind === "range" && !shown.exact ? "whole run (no single steps are available for this time)" : scopeTitle(scope),
     count(total, "step"),
   ];
   if (shown.missing) parts.push(`${shown.missing.toLocaleString("en")} without this figure`);
   if (!shown.exact) parts.push("in buckets 4.4 % wide");
-  return parts.join(", ");
+  return `${whose(model)}${parts.join(", ")}`;
 }
 
 const sumOf = (bin) => bin.counts.reduce((sum, one) => sum + one, 0);

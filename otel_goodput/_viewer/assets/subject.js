@@ -27,6 +27,12 @@ export function showsJob(model) {
   return Boolean(model.leader) && model.shown === "whole";
 }
 
+/** In the title of a panel, whose steps and phases it has: "job of 8 ranks, "; empty if there is only one process. */
+export function whose(model) {
+  if (!model.job) return "";
+  return showsJob(model) ? `job of ${count(model.job.ranks, "rank")}, ` : "process 0, ";
+}
+
 /** Whose the steps and phases of the page are; empty if there is nothing to choose from. */
 export function panelsOf(model, state) {
   if (!model.job) return "";

@@ -4,6 +4,7 @@ import { button, choice, goTo, head, make, swatch, table, tableRow, watch } from
 import { fillCard } from "./mount.js";
 import { count, duration, percent } from "./format.js";
 import { isDetailed, rowsIn, scopeOf, scopeTitle, stepRowsIn } from "./scope.js";
+import { whose } from "./subject.js";
 
 const TOP_COLUMNS = [
   ["Name", "text"],
@@ -96,7 +97,7 @@ function drawTopK(model, state, draw) {
     "top-k",
     head(
       "What took the most",
-      `${where}, ${count(groups.length, "name")}`,
+      `${whose(model)}${where}, ${count(groups.length, "name")}`,
       make("label", {}, "Top ", input),
       choice(
         "Order",
