@@ -38,7 +38,7 @@ FRAMES_JS: Final = """async (looks) => {
     const {timeline} = window.goodput;
     const times = {pan: [], zoom: [], scroll: [], spans: 0, lanes: timeline.tree.rows.length};
     const frame = () => new Promise((done) => requestAnimationFrame(done));
-    for (const lane of timeline.tree.leaderLanes) for (const track of lane.tracks) times.spans += track.length;
+    for (const lane of timeline.tree.ownLanes) for (const track of lane.tracks) times.spans += track.length;
     const whole = timeline.whole;
     const step = async (kind, change) => {
         await frame();

@@ -231,7 +231,7 @@ class _Writer:
     def whole(self, live: bool, server: Mapping[str, Any] | None, partial: bool) -> dict[str, Any]:
         view, leader, folder = self._view, self._view.leader, self._view.run.folder.path
         reached = max(max(one.at, one.detail.reached) for one in (view, leader or view))
-        own = self._told(view, view.overall or view.report)
+        own = self._account_of(view, view.overall or view.report)
         return {
             "format": FORMAT,
             "version": __version__,
@@ -242,7 +242,7 @@ class _Writer:
             "origin_ns": str(self._origin),
             "end": max(0, reached - self._origin) if view.overview.begin else 0,
             **own,
-            "leader": None if leader is None else self._told(leader, leader.report, ("processes",)),
+            "leader": None if leader is None else self._account_of(leader, leader.report, ("processes",)),
             "job": None if view.job is None else self._job(view.job),
             "phase_names": list(PHASES),
             "processes": [self._process(one) for one in view.processes],
@@ -273,7 +273,7 @@ class _Writer:
             },
         }
 
-    def _told(self, view: RunView, report: Report, without: Collection[str] = ()) -> dict[str, Any]:
+    def _account_of(self, view: RunView, report: Report, without: Collection[str] = ()) -> dict[str, Any]:
         """Return what is about the time of the job, or of one process, with its `report`."""
         overview = view.overview
         return {

@@ -202,8 +202,8 @@ class RunView:
             view.text = f"The steps of the job cannot be read: {shown(str(error) or type(error).__name__)}"
         view.overview = _with_causes(view.overview, report)
         view.attempts = list(view._attempts(partition))
-        view.overall = view.report = replace(report, ranks=report.ranks._replace(events=None))  # they are in the detail
-        return view
+        kept = replace(report, ranks=report.ranks._replace(events=None))  # they are in the detail
+        return replace(view, report=kept, overall=kept)
 
     def _read(
         self,

@@ -74,7 +74,7 @@ def test_a_run_appears_goes_on_and_dies(look: Look, place: Path, server: Server)
         view, rows = look.view(), look.js("goodput.model.steps.rows")
         look.until("goodput.model.steps.rows > given + 5", rows)
         # More than a second is sent: what ended in the gaps between is not drawn as open, along with all that follows.
-        counted = "goodput.timeline.tree.leaderLanes.find((lane) => lane.key === 'steps').tracks[0].length"
+        counted = "goodput.timeline.tree.ownLanes.find((lane) => lane.key === 'steps').tracks[0].length"
         look.until(f"{counted} === goodput.model.steps.wall.filter((wall) => wall !== -2).length")
         look.until("goodput.model.steps.wall.filter((wall) => wall === -2).length > 0")
         for _ in range(3):
@@ -98,7 +98,7 @@ def test_a_run_appears_goes_on_and_dies(look: Look, place: Path, server: Server)
 SOUND = """(() => {
     const {model, timeline} = goodput;
     const starts = Array.from(model.steps.start);
-    const lane = (key) => timeline.tree.leaderLanes.find((one) => one.key === key).tracks;
+    const lane = (key) => timeline.tree.ownLanes.find((one) => one.key === key).tracks;
     const owned = model.owners.length.reduce((sum, one) => sum + one, 0);
     const binned = model.bins.categories.flatMap((one) => [...model.bins.values[one]]).reduce((sum, one) => sum + one, 0);
     const next = Array.from(model.owners.begin).slice(1);

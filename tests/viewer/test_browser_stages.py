@@ -50,6 +50,6 @@ def test_stages_of_the_leader_and_the_slowest_rank(page: Path, look: Look) -> No
     assert (count, least, mean, most, deviation) == ("2", "10.0 ms", "10.5 ms", "11.0 ms", "707 µs")
     assert slowest == "1: 40.5 ms, median 25.5 ms"
     assert single == "–" and slowest_other.startswith("0: ")
-    kinds = look.js("Array.from(goodput.model.phases.phase, (kind) => goodput.model.phase_names[kind])")
-    assert kinds.count("part") == 3 and kinds.count("checkpoint_save") == 2  # they are in the timeline, too
+    kinds = look.js("Array.from(goodput.model.leader.phases.phase, (kind) => goodput.model.phase_names[kind])")
+    assert kinds.count("part") == 3 and kinds.count("checkpoint_save") == 2  # they are in its timeline, too
     assert look.messages == []

@@ -41,11 +41,11 @@ export class Table {
 }
 
 const TABLES = ["process_steps", "usage"];
-const TOLD_TABLES = ["step_bins", "histogram", "steps", "phases", "device", "owners", "window_owners", "saves", "at_risk"];
+const ACCOUNT_TABLES = ["step_bins", "histogram", "steps", "phases", "device", "owners", "window_owners", "saves", "at_risk"];
 
 /** What is about the time of the job, or of one process. */
-export const TOLD = [
-  ...TOLD_TABLES,
+export const ACCOUNT = [
+  ...ACCOUNT_TABLES,
   ...["attempts", "disruptions", "bins", "groups", "excluded", "notices", "slices", "detail"],
   ...["step_ids", "phase_ids", "trace_ids", "attributes"],
 ];
@@ -74,7 +74,7 @@ export class Model {
     Object.assign(this, accountOf(head, head, blob));
     // Of whom the tables are: see `showSubject` (subject.js).
     this.leader = head.leader ? { ...head.leader, ...accountOf(head.leader, head, blob) } : null;
-    this.whole = Object.fromEntries(TOLD.map((name) => [name, this[name]]));
+    this.whole = Object.fromEntries(ACCOUNT.map((name) => [name, this[name]]));
     this.shown = "whole";
     this.made_end = head.end;
     if (this.job) {
@@ -87,18 +87,18 @@ export class Model {
   }
 }
 
-/** What a document tells of the job, or of one process: `told` is the head, or a part of it. */
-function accountOf(told, head, blob) {
-  const account = Object.fromEntries(TOLD.map((name) => [name, told[name]]));
-  for (const name of TOLD_TABLES) account[name] = told[name] ? new Table(told[name], blob) : null;
+/** What a document tells of the job, or of one process: `part` is the head, or a part of it. */
+function accountOf(part, head, blob) {
+  const account = Object.fromEntries(ACCOUNT.map((name) => [name, part[name]]));
+  for (const name of ACCOUNT_TABLES) account[name] = part[name] ? new Table(part[name], blob) : null;
   // Names are given by their index in `names`.
   const named = (name) => (typeof name === "number" ? head.names[name] : name);
-  account.groups = told.groups.map((one) => ({ ...one, name: named(one.name) }));
-  account.bins = { ...told.bins, values: new Table(told.bins.values, blob) };
-  account.step_ids = spanIds(told.step_ids, blob);
-  account.phase_ids = spanIds(told.phase_ids, blob);
-  account.trace_ids = traceIds(told.trace_ids, blob);
-  account.attributes = spanTexts(told.attributes, blob);
+  account.groups = part.groups.map((one) => ({ ...one, name: named(one.name) }));
+  account.bins = { ...part.bins, values: new Table(part.bins.values, blob) };
+  account.step_ids = spanIds(part.step_ids, blob);
+  account.phase_ids = spanIds(part.phase_ids, blob);
+  account.trace_ids = traceIds(part.trace_ids, blob);
+  account.attributes = spanTexts(part.attributes, blob);
   return account;
 }
 

@@ -1,5 +1,5 @@
 // Whose time the page tells about: that of the job, or of one process that the reader chose.
-import { TOLD } from "./data.js";
+import { ACCOUNT } from "./data.js";
 import { count, duration, percent } from "./format.js";
 
 /**
@@ -17,7 +17,7 @@ export function startSubject(model, state) {
 export function showSubject(model, state) {
   const shown = model.leader && chosenProcess(model, state)?.leader ? "leader" : "whole";
   if (model.shown === shown) return false;
-  for (const name of TOLD) model[name] = model[shown][name];
+  for (const name of ACCOUNT) model[name] = model[shown][name];
   model.shown = shown;
   return true;
 }
