@@ -416,7 +416,7 @@ class Watch:
             if started is not None:
                 news["end"] = report.totals.at - started
             self._event = event(json.dumps(news, separators=(",", ":")).encode(), "run")
-            if made is not None and state == RUNNING:
+            if made is not None and state == RUNNING and made.view.leader is None:  # of a job, the document has them
                 self._event += self._tail(made, self.followed.news())
             return self._event
 
