@@ -10,14 +10,14 @@ import errno
 import hashlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from otel_goodput._journal.journal import Journal
-from otel_goodput._journal.records import HEADER_SIZE, SIZE
-from otel_goodput._journal.rundir import IDENTITY_FILE, REASONS_FILE, RunDirectory, bound
+from otel_goodput._journal.records import HEADER_SIZE, SEGMENT_NAME, SIZE
+from otel_goodput._journal.rundir import IDENTITY_FILE, JOB, REASONS_FILE, RunDirectory, bound, owner
 from otel_goodput._runtime import files
 from otel_goodput._runtime.guard import report_once, started
 from otel_goodput._runtime.installation import install_command
@@ -30,6 +30,8 @@ UPLOAD_S: Final = 10.0
 _AT_HOME: Final = (".jsonl", ".lock", files.PART)  # name suffixes of files that are not copied
 _REPLACED: Final = (".snapshot", ".digest", ".facts", ".usage")  # suffixes of files that are written again
 _UNUSED: Final = (0, 0)
+_FILES: Final = ("", "journal/")  # where a run has files,
+_OF_JOB: Final = (f"{JOB}/", f"{JOB}/journal/")  # and the job's own records
 
 
 def open_filesystem(url: str, what: str = "journal") -> tuple[Any, str]:
@@ -101,9 +103,10 @@ class Mirror:
         self._folder = files.named(base) if local else None
         self._base = str(self._folder or base.rstrip("/"))
         self._remote = f"{self._base}/{run.path.name}"
-        self._sent: dict[str, tuple[int, int]] = {}
+        self._sent: dict[Path, tuple[int, int]] = {}
         self._brought: dict[Path, str] = {}
-        self._live = ("", -1)
+        self._live: dict[Path, tuple[Path, int]] = {}  # by run: the segment in use, and how much of it was uploaded
+        self._job_listed = False
         self._ended = threading.Event()
         self._sending = threading.Lock()
         self.shown = without_credentials(url)
@@ -120,14 +123,43 @@ class Mirror:
             return []
         return [str(entry).rstrip("/").rsplit("/", 1)[-1] for entry in entries]
 
-    def fetch(self) -> None:
-        """Download what the spool does not have, such as attempts of another machine."""
+    def fetch(self, *, of_job: bool = True) -> None:
+        """Download what the spool does not have, such as attempts of another machine.
+
+        `of_job`: the job's own records, too. They are the leader's: on its machine, no other process may touch them.
+        """
         # If this spool has written the journal, its files are never older than the uploaded ones.
         self._run.make()
         own = any(name.endswith(".lock") for name in files.names(self._run.journal))
-        for local, entry in self._objects("", "journal/"):
+        for local, entry in self._objects(*_FILES):
             if not files.exists(local) or (local.name.endswith(_REPLACED) and not own):
                 self._bring(entry, local)
+                self._match(entry, local)
+            elif SEGMENT_NAME.fullmatch(local.name):
+                self._match(entry, local)
+        if of_job and self._has_job():
+            self._fetch_job()
+
+    def _fetch_job(self) -> None:
+        """Download the job's own records, unless the latest ones were made here: those are newer than the uploaded."""
+        folder, objects = self._run.of_job, dict(self._objects(*_OF_JOB))
+        names = filter(None, (SEGMENT_NAME.fullmatch(local.name) for local in objects))
+        latest = max((int(match[1]) for match in names), default=-1)
+        here = folder.attempts(0)[-1:]
+        if here and here[0] >= latest and files.exists(folder.file("lock", here[0], 0)):
+            return
+        folder.clear()  # another machine may have made all of them again
+        folder.make()
+        for local, entry in objects.items():
+            self._bring(entry, local)
+            self._match(entry, local)
+
+    def _match(self, entry: dict[str, Any], local: Path) -> None:
+        """Do not upload a file that is at the URL with this size: only its writer may have more of it."""
+        with suppress(FileNotFoundError):  # it was too large, and left out
+            about = local.stat()
+            if about.st_size == entry.get("size"):
+                self._sent[local] = about.st_size, about.st_mtime_ns
 
     def refresh(self) -> None:
         """Make the spool equal to what is at the URL: bring what is new or has changed, remove what is gone.
@@ -136,7 +168,10 @@ class Mirror:
         """
         self._filesystem.invalidate_cache()
         self._run.make()
-        objects = dict(self._objects("", "journal/"))
+        objects = dict(self._objects(*_FILES))
+        if self._has_job():
+            self._run.of_job.make()
+            objects |= self._objects(*_OF_JOB)
         for local, entry in objects.items():
             version = repr(sorted(entry.items(), key=str))  # an object's size, time or checksum, if it is replaced
             if self._brought.get(local) != version:
@@ -147,18 +182,25 @@ class Mirror:
             files.remove(local)
             del self._brought[local]
 
+    def _has_job(self) -> bool:
+        return any(_name(entry) == JOB and entry.get("type") == "directory" for entry in self._entries(""))
+
+    def _entries(self, part: str) -> list[dict[str, Any]]:
+        try:
+            return list(self._filesystem.ls(f"{self._remote}/{part}", detail=True))
+        except FileNotFoundError:
+            return []
+
     def _objects(self, *parts: str) -> Iterator[tuple[Path, dict[str, Any]]]:
         """Yield the files of the run at the URL: the path of the copy, and the entry of fsspec. Others are reported."""
         for part in parts:
-            entries: list[dict[str, Any]] = []
-            with suppress(FileNotFoundError):
-                entries = self._filesystem.ls(f"{self._remote}/{part}", detail=True)
-            for entry in entries:
-                name = str(entry["name"]).rstrip("/").rpartition("/")[2]
+            for entry in self._entries(part):
+                name = _name(entry)
                 if entry.get("type") == "directory" or name.endswith(_AT_HOME):
                     continue
                 regular = entry.get("type", "file") == "file" and not entry.get("islink")
-                if regular and plain(name) and bound(name) is not None and (name == IDENTITY_FILE) is not bool(part):
+                of_journal = part.endswith("journal/")
+                if regular and plain(name) and bound(name) is not None and (name == IDENTITY_FILE) is not of_journal:
                     yield self._run.path / part / name, entry
                 else:
                     self._report(name, "it is not a file of a journal, and is left unchanged")
@@ -180,19 +222,21 @@ class Mirror:
         """Report a problem with a file; only the first of each kind of problem is logged."""
         report_once(f"journal object: {what}", "the journal at %s: %s: %s%s", self.shown, printable(name), what, error)
 
-    def start(self, journal: Journal, listener: int | None) -> None:
+    def start(
+        self, journal: Journal, listener: int | None, of_job: Callable[[], Journal | None] = lambda: None
+    ) -> None:
         """Start the thread that uploads every few seconds. Only this thread waits if the storage hangs.
 
         `listener`: index of this process if it compares the paces of the others, so that they are downloaded; else
-        None.
+        None. `of_job`: returns the journal of the job's own records, if this process writes them.
         """
         name = "otel-goodput-mirror"
-        thread = threading.Thread(target=self._loop, args=(journal, listener), name=name, daemon=True)
+        thread = threading.Thread(target=self._loop, args=(journal, listener, of_job), name=name, daemon=True)
         started(thread, f"the journal is uploaded to {self.shown} only at the end")
 
-    def _loop(self, journal: Journal, listener: int | None) -> None:
+    def _loop(self, journal: Journal, listener: int | None, of_job: Callable[[], Journal | None]) -> None:
         while not self._ended.is_set():
-            self.send(journal)
+            self.send(journal, of_job())
             try:
                 if listener is not None:
                     own = self._run.file("pace", listener)
@@ -207,11 +251,17 @@ class Mirror:
         """Stop the periodic uploads. :meth:`send` still works."""
         self._ended.set()
 
-    def send(self, journal: Journal) -> None:
-        """Upload what has changed. An error is reported once; the next call tries again."""
+    def send(self, journal: Journal, of_job: Journal | None = None) -> None:
+        """Upload what has changed. An error is reported once; the next call tries again.
+
+        `of_job`: the journal of the job's own records, if this process writes them.
+        """
         with self._sending:
             try:
-                self._send(journal)
+                self._send(self._run, journal)
+                if of_job is not None:
+                    self._list_job()
+                    self._send(self._run.of_job, of_job)
             except Exception as error:  # each fsspec filesystem raises its own errors
                 report_once(
                     f"journal upload {self.shown}",
@@ -222,15 +272,26 @@ class Mirror:
                     self._run.path,
                 )
 
-    def _send(self, journal: Journal) -> None:
+    def _list_job(self) -> None:
+        """Remove what is at the URL of the job's own records, and not here: they have been made again."""
+        if not self._job_listed:
+            for local, _ in self._objects(*_OF_JOB):
+                if not files.exists(local):
+                    self._remove(local)
+            self._job_listed = True
+
+    def _send(self, run: RunDirectory, journal: Journal) -> None:
         current = journal.current
-        live = current.path.name if current.path is not None else ""
-        present = set()
+        live = current.path
+        present: set[Path] = set()
         changing = False
+        others = self._left_behind(run, journal.process)
         # The recorded reasons are not ours: we would replace newer ones at the URL by those that we once fetched.
-        names = sorted({*files.names(self._run.journal)} - {IDENTITY_FILE, REASONS_FILE, live})
-        paths = [self._run.journal / name for name in names if bound(name) is not None]
-        for path in (self._run.path / IDENTITY_FILE, *paths):
+        paths = [run.journal / name for name in sorted({*files.names(run.journal)} - {IDENTITY_FILE, REASONS_FILE})]
+        paths = [path for path in paths if bound(path.name) is not None and owner(path.name) in others]
+        for path in (run.path / IDENTITY_FILE, *paths):
+            if path == live:
+                continue
             try:
                 data, state = self._changed(path)
             except FileNotFoundError:
@@ -242,28 +303,39 @@ class Mirror:
                 continue
             if data is not None:
                 self._put(path, data)
-                self._sent[path.name] = state
+                self._sent[path] = state
             if state != _UNUSED:
-                present.add(path.name)
+                present.add(path)
         read = current.read  # read once: it grows during the upload
-        if current.path is not None and self._live != (live, read):
+        if live is not None and self._live.get(run.path) != (live, read):
             try:
-                data = files.beginning(current.path, HEADER_SIZE + read * SIZE)
+                data = files.beginning(live, HEADER_SIZE + read * SIZE)
             except FileNotFoundError:
                 changing = True  # it became full and was archived meanwhile
             else:
-                self._put(current.path, data)
-                self._live = (live, read)
+                self._put(live, data)
+                self._live[run.path] = live, read
                 self._sent[live] = _UNUSED
-                present.add(live)
         # Remove nothing from the URL before its replacement has been uploaded.
-        for gone in () if changing else set(self._sent) - present - {live}:
-            remote = f"{self._remote}/journal/{gone}"
-            if self._folder is not None:
-                files.remove(Path(remote))
-            else:
-                self._filesystem.rm_file(remote)
-            del self._sent[gone]
+        for path in [] if changing else [path for path in self._sent if path.parent == run.journal]:
+            if path in present or path == live or owner(path.name) not in others:
+                continue
+            self._remove(path)
+            del self._sent[path]
+
+    def _left_behind(self, run: RunDirectory, process: int) -> set[int | None]:
+        """Return the processes whose files this one uploads: its own, and those that ran and died on this machine.
+
+        Of several processes that live here, the first one does that. None stands for files of no process.
+        """
+        locks: dict[int, int] = {}  # the latest attempt of each process on this machine
+        for name in files.names(run.journal):
+            attempt, index = name[1:].partition("-p")[0], owner(name)
+            if name.endswith(".lock") and index is not None and attempt.isdecimal():
+                locks[index] = max(locks.get(index, -1), int(attempt))
+        alive = {index for index, attempt in locks.items() if index != process and run.alive(attempt, index)}
+        first = process < min(alive, default=process + 1)
+        return {None, process, *(locks.keys() - alive if first else ())}
 
     def _changed(self, path: Path) -> tuple[bytes | None, tuple[int, int]]:
         """Return a file's data to upload, None if it is unchanged, and its (size, mtime in ns) to compare next time."""
@@ -275,7 +347,7 @@ class Mirror:
             if about.st_nlink > 1:
                 raise OSError(errno.EPERM, "it is a link to another file", str(path))
             state = (about.st_size, about.st_mtime_ns)
-            if self._sent.get(path.name) == state:
+            if self._sent.get(path) == state:
                 return None, state
             return files.whole(file, path, bound(path.name) or 0), state
 
@@ -292,10 +364,25 @@ class Mirror:
                 self._bring(entry, path)
 
     def _put(self, path: Path, data: bytes) -> None:
-        remote = f"{self._remote}/{path.relative_to(self._run.path).as_posix()}"
+        remote = self._place(path)
         if self._folder is not None:
             files.make_folders(Path(remote).parent, self._folder)
             files.write_privately(Path(remote), data)
             return
         self._filesystem.makedirs(remote.rsplit("/", 1)[0], exist_ok=True)
         self._filesystem.pipe_file(remote, data)
+
+    def _remove(self, path: Path) -> None:
+        if self._folder is not None:
+            files.remove(Path(self._place(path)))
+            return
+        with suppress(FileNotFoundError):
+            self._filesystem.rm_file(self._place(path))
+
+    def _place(self, path: Path) -> str:
+        """Where a file of the run is at the URL."""
+        return f"{self._remote}/{path.relative_to(self._run.path).as_posix()}"
+
+
+def _name(entry: dict[str, Any]) -> str:
+    return str(entry["name"]).rstrip("/").rpartition("/")[2]

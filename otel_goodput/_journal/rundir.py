@@ -70,6 +70,12 @@ def bound(name: str) -> int | None:
     return next((most for form, most in _KNOWN if form.fullmatch(name)), None)
 
 
+def owner(name: str) -> int | None:
+    """The index of the process whose journal has the file `name`; None if it belongs to no single process."""
+    match = _OF_PROCESS.fullmatch(name)
+    return None if match is None else int(match[1])
+
+
 def folder_name(run_id: str) -> str:
     """Convert a run id to a readable, unique and safe folder name."""
     run_id = encodable(run_id)

@@ -14,6 +14,7 @@ from opentelemetry.metrics import MeterProvider
 from otel_goodput._accounting import Ledger, Totals
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.facts import FactSheet, facts_of
+from otel_goodput._journal.journal import Journal
 from otel_goodput._journal.usage import UsageSheet
 from otel_goodput._live.keeper import Keeper
 from otel_goodput._live.opening import Opened, in_memory_journal, open_journal
@@ -124,6 +125,10 @@ class LiveAccount:
         closed = not deadline.close_all([("journal", close)], seconds)
         self.account.hanging = not closed
         return closed
+
+    def journal_of_job(self) -> Journal | None:
+        """Return the journal of the job's own records; None if this process writes none (yet)."""
+        return None if self.ranks is None else self.ranks.journal()
 
     @property
     def provisional(self) -> bool:

@@ -44,10 +44,12 @@ class JobRecords:
 
     def __init__(self, run: RunDirectory | None, spans: Sequence[int], *, anew: bool = False) -> None:
         folder = None if run is None else run.of_job
+        # No two of them have the same number, so that another machine can see which are newer.
+        before = [] if folder is None else folder.attempts(0)
         if folder is not None and anew:
             folder.clear()
         restored = Restored(Ledger(spans)) if folder is None else restore(folder, 0, spans)
-        attempt, segment = restored.attempt + 1, Segment(None)
+        attempt, segment = max([restored.attempt, *before]) + 1, Segment(None)
         self._lock: Lock | None = None
         if run is not None and folder is not None:
             try:
@@ -72,6 +74,11 @@ class JobRecords:
         if folder is not None and restored.attempt >= 0:
             with suppress(OSError, ValueError):  # it was killed before it wrote it, or the file is damaged
                 self.costs = read_waits(folder).costs
+
+    @property
+    def journal(self) -> Journal | None:
+        """Their journal; None if it is in memory only."""
+        return None if self._folder is None else self.account.journal
 
     def _renew(self) -> None:
         if self._lock is not None:

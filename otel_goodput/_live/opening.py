@@ -372,7 +372,7 @@ def _mirror(config: Config, run: RunDirectory) -> Mirror | None:
         return None
     try:
         mirror = Mirror(config.directory, run)
-        mirror.fetch()
+        mirror.fetch(of_job=config.leads)
         return mirror
     except Exception as error:  # each fsspec filesystem raises its own errors
         logger.warning(

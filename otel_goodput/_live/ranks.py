@@ -21,6 +21,7 @@ from otel_goodput._accounting.job import Cause, Costs, JobAccount, OpenNow, hold
 from otel_goodput._accounting.rank_updates import RankUpdate
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.job_waits import JobWaits
+from otel_goodput._journal.journal import Journal
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._live.channels import Channel, RankChannel
 from otel_goodput._live.job_records import JobRecords
@@ -113,12 +114,17 @@ class RankExchange:
             run: the folder of the run; None if its journal is in memory only.
             attempt: number of this attempt, from 0.
         """
+        if self._open(run, attempt):
+            started(self._thread, "what this rank does is missing in the live account of the job")
+
+    def _open(self, run: RunDirectory | None, attempt: int) -> bool:
+        """Open the channel; False if that has been done."""
         if self._channel is not None:
-            return
+            return False
         config = self._config
         self._run, self._attempt, self._since = run, attempt, time.monotonic()
         self._channel = RankChannel(run, config.run_id, self._own, self._count, config.leader)
-        started(self._thread, "what this rank does is missing in the live account of the job")
+        return True
 
     def _loop(self) -> None:
         wait = FIRST_S
@@ -292,6 +298,10 @@ class RankExchange:
             whole = None if job is None else job.costs_at(job.horizon).whole
         return None if whole is None else {one: spent - self._before.get(one, 0) for one, spent in whole.items()}
 
+    def journal(self) -> Journal | None:
+        """Return the journal of the job's own records; None if this process writes none (yet)."""
+        return None if self._records is None else self._records.journal
+
     def add_windows(self, spans: Sequence[int]) -> None:
         """Keep rolling windows of the lengths `spans` (ns), too."""
         if self._records is not None:
@@ -299,9 +309,17 @@ class RankExchange:
 
     # --- end ----------------------------------------------------------------------------------------------------------
 
-    def finish(self, seconds: float) -> None:
-        """Publish the last update; the leader waits for those of the others, for some of the `seconds`."""
+    def finish(self, seconds: float, run: RunDirectory | None, attempt: int) -> None:
+        """Publish the last update; the leader waits for those of the others, for some of the `seconds`.
+
+        `run`, `attempt`: as for :meth:`start`, in case the job is over before that was called.
+        """
         self._stop.set()
+        self._account.refresh()
+        with self._account.lock:
+            begun = self._account.ledger.totals().started_at is not None
+        if begun:
+            self._open(run, attempt)
         until = time.monotonic() + min(seconds, LAST_S)
         self.exchange()
         while self._job is not None and not self._over and time.monotonic() < until:

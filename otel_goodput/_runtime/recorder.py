@@ -205,7 +205,7 @@ class Recorder(Phases):
             emitter.start()
         if opened.mirror is not None and not opened.early:
             hears = config.leads and self._paces is not None
-            opened.mirror.start(opened.journal, config.process_index if hears else None)
+            opened.mirror.start(opened.journal, config.process_index if hears else None, live.journal_of_job)
         self._rebuilt = True
 
     def _join(self) -> None:
@@ -545,12 +545,12 @@ class Recorder(Phases):
                 tracer.emitter.catch_up(seconds * PASSING_SHARE)
                 tracer.close()
             self._export_unexported(len(self._unexported))
-        # The journal last, because exported spans are noted there; the next attempt exports the others. It takes little
-        # time.
+        # The journal last: exported spans are noted there, the next attempt exports the others. It takes little time.
         since = time.monotonic()
         if self._ranks is not None:
             left = max(0.0, until - since - for_journal) / 4
-            deadline.within(left, "the last updates of the ranks", partial(self._ranks.finish, left))
+            finish = partial(self._ranks.finish, left, self._opened.run, self.attempt)
+            deadline.within(left, "the last updates of the ranks", finish)
         closers = self._pipelines.closers(self._settle_figures)
         unfinished = deadline.close_all(closers, until - time.monotonic() - for_journal)
         if self._opened.early:  # no phase has begun
@@ -565,7 +565,7 @@ class Recorder(Phases):
         self._pipelines.warn_of_unsent(self._keeper.left, since, seconds, self._behind)
         if (mirror := self._opened.mirror) is not None and not self._opened.early:
             mirror.stop()
-            upload = ("journal upload", lambda _: mirror.send(self._account.journal))
+            upload = ("journal upload", lambda _: mirror.send(self._account.journal, self._live.journal_of_job()))
             if deadline.close_all([upload], until - time.monotonic()):
                 logger.warning("the last upload of the journal did not finish in time; the data is in the local spool")
         if self._opened.lock is not None:

@@ -14,11 +14,14 @@ import pytest
 import warm
 from waits import until
 
+import otel_goodput as goodput
 from otel_goodput._accounting import Ledger
 from otel_goodput._accounting.rules import DATA_LOADING, JOB, STEP
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.journal import Journal, Segment
 from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._live.channels import RankChannel
+from otel_goodput._live.rank_messages import decode
 from otel_goodput._live.ranks import RankExchange
 from otel_goodput._settings import config
 from otel_goodput._tools.cli import main
@@ -108,6 +111,20 @@ def test_the_live_account_is_the_one_that_is_read_from_all_journals(
         assert one["ranks"]["waits"] == whole["ranks"]["waits"]
     assert live["ranks"]["waits"][0]["rank"] == 2 and live["ranks"]["waits"][0]["category"] == "data_loading"
     assert ratio == live["goodput"]
+
+
+def test_a_rank_whose_job_is_short_publishes_what_it_did(tmp_path: Path) -> None:
+    """Before anything of it was published in the background."""
+    recorder = goodput.Recorder(
+        "short", run_id="run", directory=tmp_path, exporters="none", process_index=1, process_count=2
+    )
+    with recorder.job(), recorder.step(0):
+        pass
+    recorder.shutdown()
+    channel = RankChannel(RunDirectory(tmp_path / "run"), "run", 0, 2)
+    (data,) = channel.receive()[1]
+    update = decode(data).update
+    assert [one.number for one in update.steps] == [0] and update.left == update.known >= update.steps[0].end
 
 
 def test_a_job_that_was_killed_goes_on_with_its_own_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
