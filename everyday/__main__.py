@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from everyday import recipes, signatures, torch_store
+from everyday import ranks, recipes, signatures, torch_store
 from everyday.catalogue import PROGRAMS
 from everyday.trial import TOLERANCE, Program, Result, perform
 
@@ -44,7 +44,9 @@ between the witness's reading and this package's).
 Programs whose names end with `.py` are those of docs/recipes.md. They have no witness: they must run as printed there
 and leave one run. Names that begin with `everyday.stand_ins` are modules that the tests use instead of other packages:
 their classes and functions must take the same arguments as the real ones. `everyday.torch_store` checks what ranks
-exchange through the store of torch.distributed; the tests check it with that of jax.distributed.
+exchange through the store of torch.distributed; the tests check it with that of jax.distributed. `everyday.ranks`
+compares the account of jobs of 8 ranks (PyTorch, gloo) and 4 (jax.distributed), of which one loads slowly, with what
+the ranks wrote down themselves.
 
 {machine}
 
@@ -127,7 +129,7 @@ def main() -> int:
                 lines.append(line)
                 good = good and right
     checks = {name: partial(signatures.compare, name) for name in signatures.STAND_INS}
-    checks[torch_store.NAME] = torch_store.check
+    checks |= {torch_store.NAME: torch_store.check, ranks.NAME: ranks.check}
     for name, check in () if options.names else checks.items():
         compared = check()
         print(name, compared, flush=True)
