@@ -505,10 +505,11 @@ class Ledger(State):
             self.settled.steps.covers = self.covers
             self.settled.choose()
 
-    def take_update(self, at: int, *, last: bool = False) -> RankUpdate | None:
+    def take_update(self, at: int, *, settled: int | None = None, last: bool = False) -> RankUpdate | None:
         """Return what the rank did since the last call, as known at `at` (ns); None before :meth:`begin_updates`.
 
-        With `last`, all is final, because nothing more will be fed.
+        What happened after `settled` (ns; by default `at`) may not have been recorded yet, so that it is not final.
+        With `last`, all is, because nothing more will be fed.
         """
         if self._notes is None:
             return None
@@ -519,7 +520,8 @@ class Ledger(State):
         self._run_out(ahead)
         ahead.reach(at)
         opened = innermost(self.opened, self.settled.steps.offset)
-        return self._notes.take(ahead, at, self._watermark() + ahead.shift, opened, last=last)
+        limit = min(self._watermark(), at if settled is None else settled) + ahead.shift
+        return self._notes.take(ahead, at, limit, opened, last=last)
 
     def totals(self, at: int | None = None, *, dead: bool = False) -> Totals:
         """The totals at `at` (ns since the epoch; the last event by default). Constant work.

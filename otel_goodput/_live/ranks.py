@@ -35,7 +35,7 @@ EVERY_S: Final = 5.0  # from one update to the next;
 FIRST_S: Final = 0.5  # the first ones come sooner, each after twice as long as the one before
 ALL_S: Final = 60.0  # a rank that has not been heard of so long after the job began is not waited for any more
 LATE_NS: Final = 15_000_000_000  # the figures of a job are usually no older
-UNSETTLED_NS: Final = 50_000_000  # a thread may have read the clock so long before what it records is there
+UNSETTLED_NS: Final = 1_000_000_000  # a thread may have read the clock so long before what it records is there
 EARLY: Final = 50_000  # updates, steps and pieces of a leader that wait for another rank to be heard of
 LAST_S: Final = 3.0  # at the end of the job, for the last updates of the other ranks
 _LOOK_S: Final = 0.05
@@ -222,10 +222,13 @@ class RankExchange:
 
     def _take_update(self) -> RankUpdate | None:
         account = self._account
-        settled = account.clock() - UNSETTLED_NS
+        at = account.clock()
         caught_up = account.refresh()
         with account.lock:
-            return account.ledger.take_update(max(settled, account.reached) if caught_up else account.reached)
+            reached = account.reached
+            if not caught_up:
+                return account.ledger.take_update(reached)
+            return account.ledger.take_update(max(at, reached), settled=max(at - UNSETTLED_NS, reached))
 
     def _receive(self, job: JobAccount, rank: int, messages: Sequence[bytes]) -> None:
         for data in messages:

@@ -416,6 +416,9 @@ def with_leaders(totals: Totals, leader: Totals, standing: RunState) -> Totals:
     ended = standing.state in (ENDED, FAILED)
     own = {name: getattr(leader, name) for name in _LEADERS}
     totals = replace(totals, ended=ended, failed=standing.state == FAILED, finished=ended and leader.finished, **own)
+    if standing.step is not None:  # that it died in; of the job, it may never have begun
+        given = standing.step + (totals.last_given or 0) - (totals.last_step or 0)
+        totals = replace(totals, last_step=standing.step, last_given=given)
     if totals.attempts != leader.attempts:
         return totals
     causes = {one.attempt: one for one in leader.history if one.attempt}

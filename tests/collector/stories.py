@@ -29,7 +29,7 @@ _RUN_LABELS = {
 PLACES = tuple(_RUN_LABELS)
 IN_THE_SAME_WORDS = ("grafana", "otlp")  # as Prometheus' rules
 _QUOTED = re.compile(r'\{"([\w./]+)"(?:, )?')
-_KEY = re.compile(r'"([a-z]+\.[\w.]+)"(?=[=,)])')  # of an attribute that keeps its dots
+_KEY = re.compile(r'"([a-z]+\.[\w.]+)"(?=[!=,)])')  # of an attribute that keeps its dots
 
 
 Figure = Callable[[int], float | None]  # of a minute; None where there is none

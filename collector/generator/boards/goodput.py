@@ -216,7 +216,7 @@ def _life() -> list[Panel]:
         ),
         Panel(
             "Which rank does it wait for?",
-            "Share of the time in which all other ranks wait for one, by rank and what it does meanwhile.",
+            "Share of the time in which most other ranks wait for one, by rank and what it does meanwhile.",
             View.LINES,
             Unit.SHARE,
             [Query(semconv.RANK_WAIT, by=(semconv.GOODPUT_RANK, semconv.GOODPUT_CATEGORY), read=Read.RATE)],

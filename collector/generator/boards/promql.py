@@ -28,9 +28,14 @@ def braces(*matchers: str) -> str:
     return "{" + ", ".join(matchers) + "}" if matchers else ""
 
 
+class Except(str):
+    """A value that an attribute must not have."""
+
+
 def equal(wanted: Mapping[str, str], key: Callable[[str], str] = label) -> list[str]:
     """Matchers of attributes; values are quoted as Go quotes strings."""
-    return [f"{key(name)}={quoted(value)}" for name, value in wanted.items()]
+    signs = {name: "!=" if isinstance(value, Except) else "=" for name, value in wanted.items()}
+    return [f"{key(name)}{signs[name]}{quoted(value)}" for name, value in wanted.items()]
 
 
 def quoted(text: str) -> str:
