@@ -1,8 +1,7 @@
 """What the ranks of a job tell each other, and the account that the leader makes of it (rule R11).
 
 Every few seconds each rank publishes what it did since the last time, on a thread of its own. It never takes part in a
-collective operation, and nothing waits for it. If the leader gives no sign of life, its deputy makes the account, from
-the leader's records on; it writes none: the leader may be alive, and what all ranks did is in their journals.
+collective operation, and nothing waits for it.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ import os
 import socket
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -20,23 +19,17 @@ from otel_goodput._accounting import Event, Ledger, Totals
 from otel_goodput._accounting.events import NOT_KNOWN
 from otel_goodput._accounting.job import Cause, Costs, JobAccount, OpenNow, holds_for_job
 from otel_goodput._accounting.rank_updates import RankUpdate
-from otel_goodput._accounting.rules import NS
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.job_waits import JobWaits
 from otel_goodput._journal.journal import Journal
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._live import deputy
-from otel_goodput._live.channels import PROBED, Channel, RankChannel
+from otel_goodput._live.channels import Channel, RankChannel
 from otel_goodput._live.job_records import JobRecords
-from otel_goodput._live.outbox import KEPT_NS
 from otel_goodput._live.rank_messages import MessageTooLarge, RankMessage, decode, encode
-from otel_goodput._runtime.guard import contain, containing, report_once, started
+from otel_goodput._runtime.guard import contain, report_once, started
 from otel_goodput._settings.config import Config
 from otel_goodput._settings.devices import local_devices
-from otel_goodput._text.redact import redacting_logger
 from otel_goodput._timeline.ranks import MERGED_BYTES, SPREAD, replay
-
-logger = redacting_logger(__name__)
 
 EVERY_S: Final = 5.0  # from one update to the next;
 FIRST_S: Final = 0.5  # the first ones come sooner, each after twice as long as the one before
@@ -75,9 +68,6 @@ class RankExchange:
     Args:
         config: the configuration in force.
         account: what this rank does. It records nothing before this is created.
-
-    Attributes:
-        stands_in: this rank is the deputy of the leader.
     """
 
     def __init__(self, config: Config, account: Account) -> None:
@@ -88,16 +78,12 @@ class RankExchange:
         self._run: RunDirectory | None = None
         self._attempt = NOT_KNOWN
         self._channel: Channel | None = None
-        self._watch: deputy.Watch | None = None
-        self.stands_in = False
-        self._on_deputy: Callable[[bool], None] = lambda _: None
         # Of the leader, once another rank has been heard of; before that, its own updates wait for the others'.
         self._job: JobAccount | None = None
         self._records: JobRecords | None = None
         self._early: list[RankUpdate] = []
         self._held = 0  # how many these are, with their steps and pieces
         self._latest: dict[int, RankUpdate] = {}  # the latest update of each rank
-        self._aside: dict[int, int] = {}  # the latest sign of life of ranks without which a deputy goes on, ns
         self._places: dict[int, tuple[str, int]] = {}  # host and pid of each rank
         self._number = 0  # of the next message
         self._host = socket.gethostname()
@@ -112,8 +98,6 @@ class RankExchange:
         self._feeding = threading.RLock()  # and while the job's account changes
         self._stop, self._closed = threading.Event(), False
         self._thread = threading.Thread(target=self._loop, name="otel-goodput-ranks", daemon=True)
-        self._shown = time.monotonic()  # when the leader gave its latest sign of life
-        self._noting = config.leads
         if config.leads:
             account.listeners.listen_to_single(self._note)
         self.collect(account.ledger)
@@ -122,10 +106,6 @@ class RankExchange:
         """Begin with what `ledger` is fed, which is the account's, or becomes it."""
         ledger.begin_updates()
         self._noted.clear()
-
-    def listen(self, on_deputy: Callable[[bool], None]) -> None:
-        """Have `on_deputy` called with :attr:`stands_in` when that changes, on a thread of this object."""
-        self._on_deputy = on_deputy
 
     def start(self, run: RunDirectory | None, attempt: int) -> None:
         """Start to publish, the first time that this is called.
@@ -142,11 +122,8 @@ class RankExchange:
         if self._channel is not None:
             return False
         config = self._config
-        self._run, self._attempt = run, attempt
-        self._since = self._shown = time.monotonic()
-        self._channel = channel = RankChannel(run, config.run_id, self._own, self._count, config.leader)
-        if not config.leads:
-            self._watch = deputy.Watch(channel, self._own, config.leader)
+        self._run, self._attempt, self._since = run, attempt, time.monotonic()
+        self._channel = RankChannel(run, config.run_id, self._own, self._count, config.leader)
         return True
 
     def _loop(self) -> None:
@@ -156,8 +133,7 @@ class RankExchange:
             self.exchange()
 
     def _note(self, events: list[Event]) -> None:
-        if self._config.leads or self._job is not None:
-            self._noted += [event for event in events if holds_for_job(event, _NO_SAVES)]
+        self._noted += [event for event in events if holds_for_job(event, _NO_SAVES)]
 
     # --- updates ------------------------------------------------------------------------------------------------------
 
@@ -167,15 +143,12 @@ class RankExchange:
             with self._exchanging:
                 if (channel := self._channel) is None:
                     return
-                if (update := self._take_update()) is None:
+                config = self._config
+                if config.leads:
+                    self._lead(channel.receive())
                     return
-                if self._config.leads:
-                    with containing("the leader's sign of life"):
-                        self._publish(channel, update)  # first: a deputy that sees it counts nothing more
-                    self._lead(channel.receive(), update)
-                else:
+                if (update := self._take_update()) is not None:
                     self._publish(channel, update)
-                    self._stand_in(channel, update)
         except Exception as error:
             contain("the exchange of the ranks", error)
 
@@ -194,8 +167,9 @@ class RankExchange:
         self._devices = local_devices() or self._devices
         return self._devices
 
-    def _lead(self, received: Mapping[int, Sequence[bytes]], update: RankUpdate) -> None:
-        shown, self._shown = self._shown, time.monotonic()
+    def _lead(self, received: Mapping[int, Sequence[bytes]]) -> None:
+        if (update := self._take_update()) is None:
+            return
         if self._job is None and self._held < EARLY:
             self._early.append(update)
             self._held += 1 + len(update.steps) + len(update.pieces)
@@ -213,107 +187,17 @@ class RankExchange:
             with self._feeding:
                 self._feed_own(self._job, update)
         if self._job is not None and self._records is not None:
-            if self._shown - shown <= deputy.SILENT_S:
-                self._take(self._job, self._records, received)
-                return
-            with self._feeding:  # meanwhile, a deputy has counted what the job waited for
-                before = Counter(self.waits())
-                self._take(self._job, self._records, received)
-                self._before = Counter(self._before) + (Counter(self.waits()) - before)
+            self._take(self._job, self._records, received)
 
     def _take(self, job: JobAccount, records: JobRecords, received: Mapping[int, Sequence[bytes]]) -> None:
         with self._feeding:
             for rank, messages in received.items():
                 self._receive(job, rank, messages)
-            whole = self._config.leads and self._over and len(self._latest) == self._count
-            if whole and self._latest[self._own].joined > self._concluded:
+            if self._over and len(self._latest) == self._count and self._latest[self._own].joined > self._concluded:
                 self._concluded = job.horizon
                 job.conclude(failed=not self._account.ledger.settled.clean)
             waits = JobWaits(len(self._latest), job.together, job.horizon, job.costs)
         records.save(waits, last=self._stop.is_set())
-
-    # --- in place of the leader ---------------------------------------------------------------------------------------
-
-    def _stand_in(self, channel: Channel, update: RankUpdate) -> None:
-        """Begin to lead, go on, or stop, as the leader's sign of life demands."""
-        goes_on, ends = update.joined != NOT_KNOWN and update.left == NOT_KNOWN, self._stop.is_set()
-        if self.stands_in if ends else goes_on and self._watch is not None and self._watch.stands_in():
-            if not self.stands_in:
-                self._take_over(channel)
-            elif self._job is not None and self._records is not None:
-                with self._feeding:
-                    self._feed_own(self._job, update)
-                self._take(self._job, self._records, channel.receive())
-                self._set_aside(self._job)
-        elif self.stands_in:
-            self._step_down(channel)
-
-    def _take_over(self, channel: Channel) -> None:
-        leader = self._config.leader
-        text = "process %d has given no sign of life for %.0f s; until it does, process %d publishes the job's metrics"
-        logger.warning(text, leader, deputy.SILENT_S, self._own)
-        if not self._noting:
-            self._noting = True
-            self._account.listeners.listen_to_single(self._note)
-        if (begun := self._go_on()) is not None:
-            records, job = begun
-            received: dict[int, list[bytes]] = {self._own: [*channel.sent()]}
-            channel.rewind()
-            for _ in range(0, self._count, PROBED):
-                for rank, messages in channel.receive().items():
-                    received.setdefault(rank, []).extend(messages)
-            job.expect(received)
-            with self._feeding:
-                for rank, messages in received.items():
-                    self._receive(job, rank, messages)
-                self._set_aside(job)
-                self._records, self._job = records, job
-        self.stands_in = True
-        self._on_deputy(True)
-
-    def _set_aside(self, job: JobAccount) -> None:
-        """Have the account go on without the leader and others that are silent, until more is heard of them."""
-        limit = self._account.clock() - round(deputy.SILENT_S * NS)
-        with self._feeding:
-            for rank, update in self._latest.items():
-                silent = update.left == NOT_KNOWN and (rank == self._config.leader or update.at < limit)
-                if silent and self._aside.get(rank) != update.at:
-                    self._aside[rank] = update.at
-                    job.set_aside(rank)
-
-    def _go_on(self) -> tuple[JobRecords, JobAccount] | None:
-        """Go on with the leader's account, in memory; None if it cannot be read, or is so old that updates are gone."""
-        if self._run is None:
-            return None
-        records = JobRecords(self._run, self._config.windows, writes=False)
-        ledger = records.account.ledger
-        settled = ledger.settled
-        recent = self._account.clock() - settled.now < KEPT_NS
-        if settled.begin is None or not settled.alive or not records.together or not recent:
-            records.close()
-            return None
-        job = JobAccount(self._config.windows, SPREAD, ledger, records.record)
-        job.remember(records.costs)
-        self._reached = self._began = settled.now
-        self._before = dict(job.costs.whole)
-        job.place(self._own, self._config.role or "", self._known_devices())
-        self._places[self._own] = self._host, os.getpid()
-        return records, job
-
-    def _step_down(self, channel: Channel) -> None:
-        logger.warning("process %d gives signs of life again, and publishes the job's metrics", self._config.leader)
-        self.stands_in = False
-        self._on_deputy(False)
-        with self._feeding:
-            records, self._job, self._records = self._records, None, None
-            for one in (self._latest, self._places, self._aside):
-                one.clear()
-            self._concluded = NOT_KNOWN
-        if records is not None:
-            records.close()
-        channel.rewind()
-
-    # --- the account --------------------------------------------------------------------------------------------------
 
     def _begin(self) -> tuple[JobRecords, JobAccount]:
         """Begin the account of the job, or go on with that of the attempts before."""
@@ -390,13 +274,8 @@ class RankExchange:
             return f"process {self._config.leader} has the account of the job"
         return "not all other ranks have been heard of yet" if self._latest else "no other rank has been heard of"
 
-    def figures(self, *, published: bool = False) -> JobFigures | None:
-        """Return the account of the job; None if there is none (yet), and this rank's own is shown in its place.
-
-        That of a deputy is only for what is `published`.
-        """
-        if not self._config.leads and not published:
-            return None
+    def figures(self) -> JobFigures | None:
+        """Return the account of the job; None if there is none (yet), and this rank's own is shown in its place."""
         job, records = self._job, self._records
         if job is None or records is None:
             return None
@@ -446,7 +325,7 @@ class RankExchange:
             self._open(run, attempt)
         until = time.monotonic() + min(seconds, LAST_S)
         self.exchange()
-        while self._config.leads and self._job is not None and not self._over and time.monotonic() < until:
+        while self._job is not None and not self._over and time.monotonic() < until:
             time.sleep(_LOOK_S)
             self.exchange()
 
@@ -463,5 +342,4 @@ class RankExchange:
         if self._records is not None:
             self._records.orphan()
         self._job = self._records = None
-        self.stands_in = False
         self._exchanging, self._feeding = threading.Lock(), threading.RLock()

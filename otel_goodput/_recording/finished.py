@@ -19,6 +19,7 @@ from otel_goodput import semconv
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._journal import records
+from otel_goodput._journal.facts import facts_of
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.thinning import Summary
 from otel_goodput._recording import ids
@@ -36,6 +37,8 @@ NAME_ATTRIBUTES: Final[dict[str, str]] = {
     Phase.ELASTIC_WAIT: semconv.GOODPUT_ELASTIC_KIND,
     Phase.COMPILE: semconv.GOODPUT_COMPILE_FUNCTION,
 }
+# Attributes of resources that an attempt recorded, and that may be others in the one that exports its spans.
+_RECORDED: Final = (semconv.PROCESS_COUNT, semconv.PROCESS_PID, semconv.HOST_NAME)
 _NAMED_SO: Final = frozenset({rules.CUSTOM_PHASE, rules.PART})  # the span has the phase's own name
 # Phases in the trace that their step number selects; all others are in trace 0.
 _OF_STEPS: Final = frozenset({rules.STEP, rules.DATA_LOADING, rules.PART, rules.COMPILE})
@@ -198,6 +201,7 @@ def unexported_spans(
         theirs: dict[str, int | str] = {
             semconv.ATTEMPT: left.attempt,
             semconv.SERVICE_INSTANCE_ID: ids.instance_id(run_id, left.attempt, process),
+            **_known(run, left.attempt, process),
         }
         if semconv.TRACE_ID in resource.attributes:
             theirs[semconv.TRACE_ID] = f"{ids.attempt_trace_id(run_id, left.attempt):032x}"
@@ -210,6 +214,15 @@ def unexported_spans(
             exported_by = frozenset(exporter for exporter, reached in left.reached.items() if place <= reached)
             spans.append(UnexportedSpan(dead.span(entry), recovered | exported_by))
     return spans
+
+
+def _known(run: RunDirectory, attempt: int, process: int) -> dict[str, int | str]:
+    """Return what is known of a process that was part of an attempt, as attributes of its resource."""
+    facts = facts_of(run, attempt, process)
+    if facts is None:
+        return {}
+    recorded = {name: facts.resource.get(name) for name in _RECORDED} | {semconv.ROLE: facts.role or None}
+    return {name: value for name, value in recorded.items() if isinstance(value, (int, str))}
 
 
 class _DeadAttempt:

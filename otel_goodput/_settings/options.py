@@ -360,7 +360,11 @@ class Settings:
         "is accounted by itself, and the job is their sum, weighted by devices",
         _role,
     )
-    leader = Argument[int]("int", "index of the process whose phases make up the account", default=0)
+    leader = Argument[int](
+        "int",
+        "index of the process that chooses the run, makes the account of all ranks, and exports metrics",
+        default=0,
+    )
     ideal_step_time = Argument("float | None", "in seconds, instead of the estimate", _ideal)
     flops_per_step = Argument(
         "float | None",

@@ -33,12 +33,6 @@ def add_run(parser: argparse.ArgumentParser, more: str = "") -> None:
     parser.add_argument("--run", dest="run_id", metavar="ID", help=f"id of the run to use, if there are several{more}")
 
 
-def add_process(parser: argparse.ArgumentParser) -> None:
-    """Add the argument that says whose journal is read."""
-    words = "use the journal of process K (default: 0, the leader)"
-    parser.add_argument("--process", type=int, default=0, metavar="K", help=words)
-
-
 def add_rank(parser: argparse.ArgumentParser) -> None:
     """Add the argument that says whose account it is."""
     words = "the account of process K (default: the job of all ranks)"

@@ -15,7 +15,7 @@ from otel_goodput._text.durations import NS, parse_duration
 from otel_goodput._text.redact import redacting_logger
 from otel_goodput._timeline.damage import Damages
 from otel_goodput._timeline.reader import all_events
-from otel_goodput._tools.arguments import add_directory, add_json, add_process, add_run, named_as, named_runs
+from otel_goodput._tools.arguments import add_directory, add_json, add_rank, add_run, named_as, named_runs
 from otel_goodput._tools.commands import DAMAGED
 from otel_goodput.reports.plan import QUANTITIES, Figures, completed, from_report, make_plan
 
@@ -30,7 +30,7 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
         "folder of a run, folder or URL of all runs, or a report as .json file; not needed with --mtbf and --save",
     )
     add_run(parser)
-    add_process(parser)
+    add_rank(parser)
     for name, what in QUANTITIES.items():
         words = f"{what} (default: the run's)"
         parser.add_argument(f"--{name}", type=named_as("length of time", _seconds), metavar="T", help=words)
@@ -61,8 +61,9 @@ def _figures(options: argparse.Namespace, damaged: list[str]) -> Sequence[Figure
     figures = []
     with named_runs(options) as runs:
         for one in runs:
+            process = one.first() if options.process is None else options.process
             # The report notes the damages too.
-            saves, restores = completed(all_events(one.folder, options.process, Damages()))
+            saves, restores = completed(all_events(one.folder, process, Damages()))
             report = one.report(process=options.process, others=False)
             damaged += [note.text for note in report.notes if note.kind.startswith(notes.DAMAGED)]
             figures.append(from_report(report.to_json(), saves=saves, restores=restores))

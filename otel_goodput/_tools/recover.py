@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Sequence
 
 from opentelemetry.sdk.metrics.export import MetricExportResult
 from opentelemetry.sdk.resources import Resource
@@ -20,7 +21,7 @@ from otel_goodput._settings import config as configuration
 from otel_goodput._settings.options import Settings
 from otel_goodput._text.redact import encodable, shown
 from otel_goodput._timeline.recovery import Restored
-from otel_goodput._tools.arguments import add_directory, add_process, add_run, named_runs
+from otel_goodput._tools.arguments import add_directory, add_run, named_runs, number
 from otel_goodput._tools.commands import DAMAGED
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.registry import numbers, open_exporter, resolve, shut_down
@@ -31,7 +32,8 @@ from otel_goodput.reports.run import RecordedRun
 def add_recover_arguments(parser: argparse.ArgumentParser) -> None:
     add_directory(parser, "folder of a run, or folder or URL of all runs")
     add_run(parser)
-    add_process(parser)
+    words = "only the spans of process K (default: of all processes)"
+    parser.add_argument("--process", type=number, metavar="K", help=words)
     words = (
         "export with these, separated by commas "
         f"(default: {Settings.exporters.variable}, else {Settings.exporters.usual})"
@@ -44,41 +46,51 @@ def add_recover_arguments(parser: argparse.ArgumentParser) -> None:
 def run_recover(options: argparse.Namespace) -> int:
     """Recover the runs that the arguments name, and return the highest exit status.
 
-    An error in one run is printed, so that the others are still recovered.
+    An error in one of them, or in one process, is printed, so that the others are still recovered.
     """
     with named_runs(options) as runs:
-        return max(_attempted(run, options) for run in runs)
+        return max(_attempted(run, process, options) for run in runs for process in _processes(run, options.process))
 
 
-def _attempted(run: RecordedRun, options: argparse.Namespace) -> int:
+def _processes(run: RecordedRun, wanted: int | None) -> Sequence[int]:
+    return (run.folder.processes() or [0]) if wanted is None else [wanted]
+
+
+def _attempted(run: RecordedRun, process: int, options: argparse.Namespace) -> int:
     try:
         run = run.listed()
-        restored = run.restored(options.process)
+        restored = run.restored(process)
         note = restored.damages.note()
         if note is not None:
             print(f"otel-goodput: {note.text}", file=sys.stderr)
-        status = _recover(run, restored, options.process, options.exporters, again=options.again)
+        status = _recover(run, restored, process, options.exporters, again=options.again)
         return status if note is None else max(status, DAMAGED)
     except ConfigurationError:
         raise
     except Exception as error:
         why = shown(str(error) or type(error).__name__)
-        print(f"otel-goodput: run {run.run_id!r} cannot be recovered: {why}", file=sys.stderr)
+        print(f"otel-goodput: {_named(run, process)} cannot be recovered: {why}", file=sys.stderr)
         return 1
 
 
-def _recover(recorded: RecordedRun, restored: Restored, process: int, exporters: str | None, *, again: bool) -> int:
-    """Export the spans that dead attempts of a run did not export, and the last metrics, and print the outcome.
+def _named(run: RecordedRun, process: int) -> str:
+    of_several = f", process {process}" if len(run.folder.processes()) > 1 else ""
+    return f"run {run.run_id!r}{of_several}"
 
-    The metrics are those of the leader, and are sent if spans are: a process that ended well has sent both. With
-    `again`, spans that were recovered before are exported again. Returns 1 if an exporter failed or none can be used.
+
+def _recover(recorded: RecordedRun, restored: Restored, process: int, exporters: str | None, *, again: bool) -> int:
+    """Export the spans that dead attempts of a process did not export, and the last metrics, and print the outcome.
+
+    The metrics are those of the job. They are sent if spans of process 0 are: had it ended well, it would have sent
+    both. With `again`, spans that were recovered before are exported again. Returns 1 if an exporter failed or none can
+    be used.
     """
-    run, mirror, run_id = recorded.folder, recorded.mirror, recorded.run_id
+    run, mirror, run_id, name_of = recorded.folder, recorded.mirror, recorded.run_id, _named(recorded, process)
     if restored.attempt < 0:
         print(f"run {run_id!r}: process {process} left no journal", file=sys.stderr)
         return 1
     if run.alive(restored.attempt, process):
-        print(f"run {run_id!r}: attempt {restored.attempt + 1} is still running, so there is nothing to recover")
+        print(f"{name_of}: attempt {restored.attempt + 1} is still running, so there is nothing to recover")
         return 0
     index = restored.index.successor(restored.attempt + 1)
     config = configuration.read(
@@ -95,12 +107,12 @@ def _recover(recorded: RecordedRun, restored: Restored, process: int, exporters:
         for attempt in before:
             files.remove(run.file("recovered", attempt, process))
     elif names and before and all(number[name] in by for name in names for by in before.values()):
-        print(f"run {run_id!r}: already recovered; use --again to export the spans again")
+        print(f"{name_of}: already recovered; use --again to export the spans again")
         return 0
     described = Resource(dict(resource.attributes))
     unexported = unexported_spans(run, index, run_id, process, described, restored.attempt)
     if not unexported:
-        print(f"run {run_id!r}: attempt {restored.attempt + 1} has no spans left to export")
+        print(f"{name_of}: attempt {restored.attempt + 1} has no spans left to export")
         return 0
     context = ExporterContext(
         job_name=config.job_name,
@@ -110,7 +122,7 @@ def _recover(recorded: RecordedRun, restored: Restored, process: int, exporters:
         directory=None if mirror else run.path,
         grace_period_s=config.grace_period,
     )
-    metrics = None if process else last_values(recorded.report(process=0, others=False).totals, described)
+    metrics = None if process else last_values(recorded.report(others=False).totals, described)
     reached: set[int] = set()
     missed: set[int] = set()  # not those that cannot be used here, as `file` for a run at a URL
     for name in names:
@@ -131,7 +143,7 @@ def _recover(recorded: RecordedRun, restored: Restored, process: int, exporters:
         finally:
             shut_down(opened, config.grace_period)
         for what, exported in outcomes.items():
-            print(f"run {run_id!r}: {what} {'' if exported else 'could not be '}exported through {name}")
+            print(f"{name_of}: {what} {'' if exported else 'could not be '}exported through {name}")
         if outcomes:
             (reached if all(outcomes.values()) else missed).add(number[name])
     if reached:
@@ -142,12 +154,12 @@ def _recover(recorded: RecordedRun, restored: Restored, process: int, exporters:
             if mirror is not None:
                 mirror.put(path)
     if missed:
-        print(f"run {run_id!r}: run this command again once the exporter is reachable", file=sys.stderr)
+        print(f"{name_of}: run this command again once the exporter is reachable", file=sys.stderr)
         return 1
     if reached:
         return 0
     print(
-        f"run {run_id!r}: nothing was exported, because no exporter is configured: "
+        f"{name_of}: nothing was exported, because no exporter is configured: "
         "set OTEL_GOODPUT_EXPORTERS or pass --exporters",
         file=sys.stderr,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from operator import itemgetter
@@ -160,7 +160,8 @@ def export(
             report = listed.report(process=process, others=False)
             detail = listed.detail(process, report=report, progress=progress, damages=damages)
             overview = listed.overview(report, process)
-            _ProcessTrace(writer, process, max(processes) + 1, report, detail, overview).write()
+            roles = {facts.attempt + 1: facts.role for facts in listed.all_facts(process)}
+            _ProcessTrace(writer, process, max(processes) + 1, roles, report, detail, overview).write()
             if process == min(begins):
                 _write_counters(writer, report, detail, overview)
         if len(begins) > 1:
@@ -179,13 +180,23 @@ def _begin(run: RecordedRun, process: int) -> int | None:
 
 
 class _ProcessTrace:
-    """The groups of tracks of one process, one for each attempt; there are at least `processes`."""
+    """The groups of tracks of one process, one for each attempt; there are at least `processes`.
+
+    `roles`: what it did in a job of several roles, by attempt.
+    """
 
     def __init__(
-        self, writer: TraceWriter, process: int, processes: int, report: Report, detail: Detail, overview: Overview
+        self,
+        writer: TraceWriter,
+        process: int,
+        processes: int,
+        roles: Mapping[int, str],
+        report: Report,
+        detail: Detail,
+        overview: Overview,
     ) -> None:
         self._writer = writer
-        self._process, self._processes = process, processes
+        self._process, self._processes, self._roles = process, processes, roles
         self._detail, self._overview = detail, overview
         self._corrections = report.corrections
         self._restarts = restarts(report.totals.history)
@@ -324,7 +335,8 @@ class _ProcessTrace:
         if number not in self._groups:
             self._groups.add(number)
             process = f", process {self._process}" if self._processes > 1 else ""
-            self._writer.describe(number, f"attempt {attempt}{process}", number)
+            role = f" ({encodable(role)})" if (role := self._roles.get(attempt)) else ""
+            self._writer.describe(number, f"attempt {attempt}{process}{role}", number)
         return number
 
     def _new_track(self, attempt: int, kind: int, number: int) -> int:
@@ -373,7 +385,9 @@ def _write_counters(writer: TraceWriter, report: Report, detail: Detail, overvie
         return
     width, bins = detail.bins()
     window = max(NS, min(_WINDOW, (detail.reached - detail.begin) // _WINDOW_SHARE))
-    recent = f"goodput of the last {format_duration(window / NS)}"
+    whose = "the run" if report.process is None else f"process {report.process.process}"
+    of_whom = "" if report.process is None else f" of {whose}"
+    recent = f"goodput{of_whom} of the last {format_duration(window / NS)}"
     most = max(1, round(window / width))
     whole, rolling = Counter[int](), Counter[int]()
     for at, held in enumerate(bins):
@@ -382,6 +396,6 @@ def _write_counters(writer: TraceWriter, report: Report, detail: Detail, overvie
         if at >= most:
             rolling.subtract(bins[at - most])
         time = min(detail.begin + (at + 1) * width, detail.reached)
-        for name, sums in (("goodput of the run", whole), (recent, rolling)):
+        for name, sums in ((f"goodput of {whose}", whole), (recent, rolling)):
             if elapsed := sum(sums.values()):
                 writer.value(name, "%", time, 100 * sums[rules.PRODUCTIVE] / elapsed)

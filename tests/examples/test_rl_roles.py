@@ -7,11 +7,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_goodput._tools.cli import main
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "rl_roles.py"
 
 
-def test_actors_and_learners_are_accounted_side_by_side(tmp_path: Path) -> None:
+def test_actors_and_learners_are_accounted_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [sys.executable, str(EXAMPLE), "--directory", "run"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     done = subprocess.run(
@@ -36,3 +41,18 @@ def test_actors_and_learners_are_accounted_side_by_side(tmp_path: Path) -> None:
     actor, learner = ranks["roles"]["actor"]["seconds"], ranks["roles"]["learner"]["seconds"]
     assert learner["data_loading"] > 0.2 > actor.get("data_loading", 0) and actor["custom"]["weight_sync"] > 0.2
     assert max(ranks["waits"], key=lambda wait: wait["seconds"])["rank"] == 3
+
+    def answered(*arguments: str) -> Any:
+        assert main([*arguments, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    run = str(tmp_path / "run" / "rl_roles")
+    [listed] = answered("runs", str(tmp_path / "run"))["runs"]
+    compared = answered("compare", run, run)
+    assert listed["goodput"] == report["goodput"] == compared["a"]["goodput"] and "process" not in listed
+    assert main(["export", run, "--perfetto", str(tmp_path / "trace.json")]) == 0
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    groups = {event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert {"attempt 1, process 0 (actor)", "attempt 1, process 3 (learner)"} < groups
+    counters = {event["name"] for event in events if event["ph"] == "C"}
+    assert "goodput of process 0" in counters and "goodput of the run" not in counters

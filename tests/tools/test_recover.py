@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from exported import written
 from exporters.backends import grpc_backend
+
+from otel_goodput._journal.facts import read_facts
+from otel_goodput._journal.rundir import RunDirectory
 
 from .commands import failed, finished, goodput, job, killed, succeeded
 
@@ -33,6 +37,25 @@ def test_a_killed_job_is_recovered_once(tmp_path: Path) -> None:
     assert len(written(tmp_path / "job")) == len(spans)
     assert "exported through file" in succeeded(goodput("recover", tmp_path, "--exporters", "file", "--again"))
     assert len(written(tmp_path / "job")) == 2 * len(spans)
+
+
+def test_all_ranks_of_a_job_are_recovered_each_with_its_role(tmp_path: Path) -> None:
+    for rank, role in enumerate(("actor", "learner")):
+        killed("job", tmp_path, OTEL_GOODPUT_PROCESS_INDEX=str(rank), OTEL_GOODPUT_PROCESS_COUNT="2",
+               OTEL_GOODPUT_ROLE=role)  # fmt: skip
+    output = succeeded(goodput("recover", tmp_path, "--exporters", "file"))
+    assert "run 'job', process 0: " in output and "run 'job', process 1: " in output
+    lines = [json.loads(line) for path in tmp_path.rglob("traces-*.jsonl") for line in path.read_text().splitlines()]
+    resources = {
+        (of := attributes(one["resource"]))["goodput.process.index"]: (of["goodput.role"], of["process.pid"])
+        for line in lines
+        for one in line["resourceSpans"]
+    }
+    facts = [read_facts(RunDirectory(tmp_path / "job"), 0, rank).resource["process.pid"] for rank in range(2)]
+    assert resources == {"0": ("actor", str(facts[0])), "1": ("learner", str(facts[1]))}
+    assert succeeded(goodput("recover", tmp_path, "--exporters", "file", "--process", "1")) == (
+        "run 'job', process 1: already recovered; use --again to export the spans again\n"
+    )
 
 
 def test_over_otlp_by_the_environment(tmp_path: Path) -> None:
