@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event
 from otel_goodput._accounting.ledger import Ledger
 from otel_goodput._accounting.overview import Overview
-from otel_goodput._accounting.rank_clocks import RankClocks
+from otel_goodput._accounting.rank_clocks import Offset, RankClocks
 from otel_goodput._accounting.rank_group import AGAIN as AGAIN
 from otel_goodput._accounting.rank_group import Cause as Cause
 from otel_goodput._accounting.rank_group import Costs as Costs
@@ -108,12 +108,12 @@ class JobAccount:
         self._role_of.setdefault(rank, role)
         self._devices[rank] = devices or self._devices.get(rank, 0)
 
-    def offset(self, rank: int, ahead: int, bound: int) -> None:
-        """Note that the clock of `rank` is `ahead` of the others' by so many ns, give or take `bound`.
+    def offset(self, rank: int, ahead: int, bound: int, since: int = 0) -> None:
+        """Note that the clock of `rank` is `ahead` of the common one by so many ns, give or take `bound`.
 
-        The times of its updates are corrected from then on.
+        The times of its updates `since` then (ns, by its own clock) are corrected by that; 0: its process is a new one.
         """
-        self._clocks.set(rank, ahead, bound)
+        self._clocks.set(rank, Offset(since, ahead, bound))
         for role in (self._first, *self._roles.values()):
             role.group.merger.spread = max(self._spread, self._clocks.spread)
 
@@ -123,7 +123,14 @@ class JobAccount:
 
     def update(self, rank: int, update: RankUpdate) -> None:
         """Take an update of `rank`. One that comes again, or of a process before the latest one, changes nothing."""
-        update = self._clocks.corrected(rank, update)
+        self.take(rank, self.by_common_clock(rank, update))
+
+    def by_common_clock(self, rank: int, update: RankUpdate) -> RankUpdate:
+        """Return an update of `rank` with its times corrected by what is known of its clock."""
+        return self._clocks.corrected(rank, update)
+
+    def take(self, rank: int, update: RankUpdate) -> None:
+        """Take an update whose times are by the common clock; see :meth:`update`."""
         before, joined = self._signs.get(rank), update.joined
         if joined == NOT_KNOWN:
             return
@@ -225,6 +232,11 @@ class JobAccount:
     def together(self) -> bool:
         """Whether all ranks step together, so that the account of the job is that of one group."""
         return len(self.roles) <= 1 and all(role.together for role in self.roles.values())
+
+    @property
+    def offsets(self) -> Mapping[int, Offset]:
+        """How far the clocks of ranks are ahead of the common one, by which their times were corrected."""
+        return self._clocks.offsets
 
     @property
     def clocks_disagree(self) -> Mapping[int, int]:

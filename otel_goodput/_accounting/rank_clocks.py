@@ -1,18 +1,18 @@
-"""The clocks of ranks: how far each is off, and whether the ends of common steps contradict that (rule R11).
+"""The clocks of ranks: how far each is ahead, and whether the ends of common steps contradict that (rule R11).
 
 Ends of steps never correct a clock: a rank that always ends late would vanish from its own evidence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from statistics import median
 from typing import Final, NamedTuple
 
-from otel_goodput._accounting.events import NOT_KNOWN
+from otel_goodput._accounting.events import ATTEMPT, MARK, NOT_KNOWN, START, Event
 from otel_goodput._accounting.rank_updates import RankUpdate
-from otel_goodput._accounting.ranks import Piece, RankStep
+from otel_goodput._accounting.ranks import NEVER, Piece, RankStep
 from otel_goodput._accounting.rules import NS
 
 TOO_FAR: Final = 10 * NS  # no rank of a pipeline is so far behind another one
@@ -22,38 +22,89 @@ _KEPT: Final = 64  # and so many of these
 _CONSTANT: Final = 4  # clocks differ by the same all the time, give or take a quarter
 
 
-class _Offset(NamedTuple):
-    """How far a clock is ahead, ns, and how wrong that may be."""
+class Offset(NamedTuple):
+    """From the moment `since` of a clock on, ns, it is `ahead` by so many ns, give or take `bound`."""
 
+    since: int
     ahead: int
     bound: int
+
+
+def spread_of(offsets: Iterable[Offset]) -> int:
+    """Return how far two clocks may be apart after they were corrected by these `offsets`, ns."""
+    return sum(sorted(offset.bound for offset in offsets)[-2:])
+
+
+class RankClock:
+    """The clock of one process, of which one offset after the other is known; each holds until the next one.
+
+    By the common clock, its times never go back: if an offset is larger than the one before, they stand for a moment.
+    """
+
+    def __init__(self, offsets: Iterable[Offset] = ()) -> None:
+        self.offsets: list[Offset] = []
+        self._floors: list[int] = []  # what no time from that offset on is before
+        for offset in offsets:
+            self.set(offset)
+
+    def set(self, offset: Offset) -> None:
+        """Note an offset. It begins after the others."""
+        before = self.offsets[-1] if self.offsets else None
+        self._floors.append(0 if before is None else max(self._floors[-1], offset.since - before.ahead))
+        self.offsets.append(offset)
+
+    def common(self, time: int) -> int:
+        """Return a time (ns) by the common clock; ``NOT_KNOWN`` stays that."""
+        if time == NOT_KNOWN:
+            return time
+        at = len(self.offsets) - 1
+        while at > 0 and time < self.offsets[at].since:
+            at -= 1
+        return max(self._floors[at], time - self.offsets[at].ahead)
+
+    def event(self, event: Event) -> Event:
+        """Return an event by the common clock, with the device end that may be in it."""
+        known = event.kind in (START, MARK) and 0 < event.arg < NEVER
+        return event._replace(time=self.common(event.time), arg=self.common(event.arg) if known else event.arg)
+
+
+def by_common_clock(events: Iterable[Event], clocks: Mapping[int, RankClock]) -> Iterator[Event]:
+    """Yield the events of a rank by the common clock; `clocks` are those of its attempts, as far as they differ."""
+    clock: RankClock | None = None
+    for event in events:
+        if event.kind == ATTEMPT:
+            clock = clocks.get(event.step)
+        yield event if clock is None else clock.event(event)
 
 
 class RankClocks:
     """Corrects the times of ranks by what is known of their clocks, and compares the ends of their steps."""
 
     def __init__(self) -> None:
-        self._offsets: dict[int, _Offset] = {}
+        self._clocks: dict[int, RankClock] = {}
         self._ends: dict[int, dict[int, RankStep]] = {}
 
-    def set(self, rank: int, ahead: int, bound: int) -> None:
-        """Note that the clock of `rank` is `ahead` of the others' by so many ns, give or take `bound`."""
-        self._offsets[rank] = _Offset(ahead, bound)
+    def set(self, rank: int, offset: Offset) -> None:
+        """Note how far the clock of `rank` is ahead of the common one, and since when; 0: its process is a new one."""
+        if not offset.since:
+            self._clocks[rank] = RankClock()
+        self._clocks[rank].set(offset)
+
+    @property
+    def offsets(self) -> Mapping[int, Offset]:
+        """The latest offset of each rank that has one."""
+        return {rank: clock.offsets[-1] for rank, clock in sorted(self._clocks.items())}
 
     @property
     def spread(self) -> int:
         """How far two corrected clocks may be apart, ns."""
-        return sum(sorted(offset.bound for offset in self._offsets.values())[-2:])
+        return spread_of(self.offsets.values())
 
     def corrected(self, rank: int, update: RankUpdate) -> RankUpdate:
         """Return an update of `rank` by the common clock."""
-        ahead = self._offsets[rank].ahead if rank in self._offsets else 0
-        if not ahead:
+        if rank not in self._clocks:
             return update
-
-        def moved(time: int) -> int:
-            return time if time == NOT_KNOWN else max(0, time - ahead)
-
+        moved = self._clocks[rank].common
         opened = update.opened
         return RankUpdate(
             moved(update.joined),

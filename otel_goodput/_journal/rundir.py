@@ -35,6 +35,7 @@ SNAPSHOT: Final = 2**30  # bytes; 130 million steps
 DIGEST: Final = files.MIB
 REASONS: Final = files.MIB
 WAITS: Final = files.MIB
+OFFSETS: Final = files.MIB
 FACTS: Final = 64 * files.KIB
 USAGE: Final = 256 * files.KIB
 # A change of a folder within the granularity of its time stamps, or of a clock elsewhere, is not seen by the stamp.
@@ -43,6 +44,7 @@ _PACKED: Final = 2  # bytes of records in a byte of a compressed segment
 _BEYOND: Final = 1e9 * 9  # s; ns since the epoch must fit a signed integer of 64 bits
 _EXPORTERS: Final = frozenset(range(256))  # a record has a byte for the number of an exporter
 _PACE: Final = re.compile(r"p(\d{4,9})\.pace")
+_OFFSETS: Final = re.compile(r"p\d{4,9}\.offsets")
 _OF_A_PROCESS: Final = re.compile(r"(a\d+-)?p\d+")
 _OF_PROCESS: Final = re.compile(r"(?:a\d{4,10}-)?p(\d{4,9})[-.].*")
 MOST: Final = 65_536  # processes
@@ -57,6 +59,7 @@ _KNOWN: Final = (
     (re.compile(r"p\d{4,9}\.snapshot"), SNAPSHOT),
     (re.compile(r"p\d{4,9}\.digest"), DIGEST),
     (re.compile(r"p\d{4,9}\.waits"), WAITS),
+    (_OFFSETS, OFFSETS),
     (re.compile(r"a\d{4,10}-p\d{4,9}\.facts"), FACTS),
     (_USAGE, USAGE),
     (re.compile(r"a\d{4,10}-p\d{4,9}\.recovered"), files.SMALL),
@@ -162,6 +165,10 @@ class RunDirectory:
     def usages(self) -> list[tuple[int, int]]:
         """Process and attempt (counted from 0) of each that sampled its usage, sorted."""
         return sorted((int(match[2]), int(match[1])) for match in self._matches(_USAGE))
+
+    def offsets_paths(self) -> list[Path]:
+        """The existing files of offsets of clocks, in order of the leaders that wrote them."""
+        return sorted(self.journal / match[0] for match in self._matches(_OFFSETS))
 
     def pace_paths(self, count: int | None = None) -> dict[int, Path]:
         """The existing pace files by process index; only those of the first `count` processes, if given."""

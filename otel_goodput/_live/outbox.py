@@ -128,9 +128,12 @@ class Inbox:
         self._writers: dict[int, dict[int, int]] = {}  # number of the latest message, by rank and writer
 
     def take(self, rank: int, frames: Iterable[Frame]) -> list[bytes]:
-        """Return the messages of `frames` that are new. What is old when the rank is seen first is left out."""
-        latest = self._writers.setdefault(rank, {})
-        oldest = 0 if latest else time.time_ns() - KEPT_NS
+        """Return the messages of `frames` that are new. What is old when the rank is seen first is left out.
+
+        That is by the clock of the rank, which may be far from the own one.
+        """
+        latest, frames = self._writers.setdefault(rank, {}), list(frames)
+        oldest = 0 if latest else max((one.at for one in frames), default=0) - KEPT_NS
         messages = []
         for frame in frames:
             before = latest.get(frame.writer)

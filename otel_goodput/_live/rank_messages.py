@@ -37,6 +37,23 @@ class MessageTooLarge(ValueError):
     """A message of more than ``MOST`` bytes."""
 
 
+class ClockSigns(NamedTuple):
+    """What a process knows of its clock.
+
+    Attributes:
+        host: a number of the host; processes with the same one have the same monotonic clock.
+        anchor: how far the clock of the process is ahead of that, ns.
+        folder: by how much, at least and at most, it is ahead of the server of the run's folder, ns; None: not known.
+        leader: the host of the leader, and by how much, at least and at most, the monotonic clock of this one is ahead
+            of that of the leader's, ns; None: not known.
+    """
+
+    host: int
+    anchor: int
+    folder: tuple[int, int] | None = None
+    leader: tuple[int, int, int] | None = None
+
+
 class RankMessage(NamedTuple):
     """An update of a rank.
 
@@ -44,6 +61,7 @@ class RankMessage(NamedTuple):
         number: of the message, from 0 on in each attempt.
         attempt, host, pid, role: of the process; `role` may be empty.
         devices: that it computes with; 0 if that is not known.
+        clock: what it knows of its clock.
     """
 
     number: int
@@ -52,6 +70,7 @@ class RankMessage(NamedTuple):
     pid: int
     role: str
     devices: int
+    clock: ClockSigns
     update: RankUpdate
 
 
@@ -76,6 +95,13 @@ class _Writer:
         self.count(moment != NOT_KNOWN)
         if moment != NOT_KNOWN:
             self.signed(base - moment)
+
+    def between(self, limits: tuple[int, int] | None) -> None:
+        """Write a length between two limits, or that it is not known."""
+        self.count(limits is not None)
+        if limits is not None:
+            self.signed(limits[0])
+            self.count(limits[1] - limits[0])
 
     def text(self, text: str) -> None:
         encoded = encodable(text).encode()[:TEXT].decode("utf-8", "ignore").encode()
@@ -118,6 +144,12 @@ class _Reader:
     def maybe(self, base: int) -> int:
         return self.moment(base) if self.count(1) else NOT_KNOWN
 
+    def between(self) -> tuple[int, int] | None:
+        if not self.count(1):
+            return None
+        least = self.signed()
+        return least, least + self.count()
+
     def text(self) -> str:
         length = self.count(TEXT)
         begin, self.at = self.at, self.at + length
@@ -128,7 +160,7 @@ class _Reader:
 
 def encode(message: RankMessage) -> bytes:
     """Return the bytes of a message; long texts are cut. Raises MessageTooLarge, or ValueError: it is out of range."""
-    number, attempt, host, pid, role, devices, update = message
+    number, attempt, host, pid, role, devices, clock, update = message
     writer = _Writer()
     for count in (VERSION, number, attempt, pid):
         writer.count(count)
@@ -136,6 +168,11 @@ def encode(message: RankMessage) -> bytes:
     writer.text(role)
     writer.count(min(devices, LARGEST_COUNT))
     writer.count(update.at)
+    writer.count(clock.host)
+    writer.signed(update.at - clock.anchor)
+    writer.between(clock.folder)
+    writer.count(0 if clock.leader is None else clock.leader[0])
+    writer.between(None if clock.leader is None else clock.leader[1:])
     writer.count(update.at - update.known)
     writer.maybe(update.joined, update.at)
     writer.maybe(update.left, update.at)
@@ -200,6 +237,9 @@ def _decoded(reader: _Reader) -> RankMessage:
     number, attempt, pid = reader.count(), reader.count(), reader.count()
     host, role, devices = reader.text(), reader.text(), reader.count(LARGEST_COUNT)
     at = reader.count()
+    place, anchor, folder = reader.count(), at - reader.signed(), reader.between()
+    leader, apart = reader.count(), reader.between()
+    clock = ClockSigns(place, anchor, folder, None if apart is None else (leader, *apart))
     known = at - reader.count(at)
     joined, left = reader.maybe(at), reader.maybe(at)
     size = reader.count(LARGEST_GROUP)
@@ -229,7 +269,7 @@ def _decoded(reader: _Reader) -> RankMessage:
         raise ValueError("it is longer than it says")
     update = RankUpdate(joined, known, at, left, steps, pieces, opened, size)
     _prove(update)
-    return RankMessage(number, attempt, host, pid, role, devices, update)
+    return RankMessage(number, attempt, host, pid, role, devices, clock, update)
 
 
 def _prove(update: RankUpdate) -> None:

@@ -13,19 +13,24 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting import Event, Ledger, Totals
 from otel_goodput._accounting.events import NOT_KNOWN
 from otel_goodput._accounting.job import Cause, Costs, JobAccount, OpenNow, holds_for_job
+from otel_goodput._accounting.rank_clocks import Offset
 from otel_goodput._accounting.rank_updates import RankUpdate
 from otel_goodput._journal.account import Account
+from otel_goodput._journal.clock_offsets import read_offsets, write_offsets
 from otel_goodput._journal.job_waits import JobWaits
 from otel_goodput._journal.journal import Journal
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._live.channels import Channel, RankChannel
+from otel_goodput._live.clock_exchange import OwnClock
 from otel_goodput._live.job_records import JobRecords
 from otel_goodput._live.rank_messages import MessageTooLarge, RankMessage, decode, encode
+from otel_goodput._live.rank_offsets import RankOffsets
 from otel_goodput._runtime.guard import contain, report_once, started
 from otel_goodput._settings.config import Config
 from otel_goodput._settings.devices import local_devices
@@ -49,7 +54,7 @@ class JobFigures(NamedTuple):
         ranks, expected: how many it is of, and how many there are.
         totals, costs, roles: as ``JobAccount`` has them.
         now, places: what the ranks do; the host and the process id of each.
-        together: the ranks step together.
+        together, offsets: the ranks step together; how far their clocks are ahead of the leader's.
     """
 
     totals: Totals
@@ -60,6 +65,7 @@ class JobFigures(NamedTuple):
     places: Mapping[int, tuple[str, int]]
     together: bool
     roles: Mapping[str, Totals]
+    offsets: Mapping[int, Offset]
 
 
 class RankExchange:
@@ -87,6 +93,8 @@ class RankExchange:
         self._places: dict[int, tuple[str, int]] = {}  # host and pid of each rank
         self._number = 0  # of the next message
         self._host = socket.gethostname()
+        self._clock = OwnClock(account.clock, self._own)
+        self._offsets = RankOffsets(self._clock.signs, lambda _: None)
         self._devices = 0  # that this process computes with, as far as is known
         self._noted: deque[Event] = deque()  # what the leader has recorded that holds for the job
         self._before: dict[Cause, int] = {}  # what the job has waited for before this process, ns
@@ -115,6 +123,8 @@ class RankExchange:
             attempt: number of this attempt, from 0.
         """
         if self._open(run, attempt):
+            config = self._config
+            self._clock.start(config.run_id, (lambda: self._offsets.measuring) if config.leads else None)
             started(self._thread, "what this rank does is missing in the live account of the job")
 
     def _open(self, run: RunDirectory | None, attempt: int) -> bool:
@@ -124,6 +134,10 @@ class RankExchange:
         config = self._config
         self._run, self._attempt, self._since = run, attempt, time.monotonic()
         self._channel = RankChannel(run, config.run_id, self._own, self._count, config.leader)
+        self._clock.open(run)
+        if run is not None and config.leads:
+            known = read_offsets(run)
+            self._offsets = RankOffsets(self._clock.signs, partial(write_offsets, run, self._own), known)
         return True
 
     def _loop(self) -> None:
@@ -153,9 +167,9 @@ class RankExchange:
             contain("the exchange of the ranks", error)
 
     def _publish(self, channel: Channel, update: RankUpdate) -> None:
-        place = self._number, self._attempt, self._host, os.getpid(), self._config.role or "", self._known_devices()
+        place = self._number, self._attempt, self._host, os.getpid(), self._config.role or ""
         try:
-            message = encode(RankMessage(*place, update))
+            message = encode(RankMessage(*place, self._known_devices(), self._clock.signs(), update))
         except MessageTooLarge:
             for half in update.halves():
                 self._publish(channel, half)
@@ -193,6 +207,12 @@ class RankExchange:
         with self._feeding:
             for rank, messages in received.items():
                 self._receive(job, rank, messages)
+            for rank, message, offset in self._offsets.known(last=self._stop.is_set()):
+                if offset is not None and (offset.ahead or offset.since or rank in job.offsets):
+                    job.offset(rank, offset.ahead, offset.bound, offset.since)
+                update = job.by_common_clock(rank, message.update)
+                if message.attempt >= self._attempt or update.at >= self._began:  # else it is what one before has left
+                    self._feed(job, rank, update)
             if self._over and len(self._latest) == self._count and self._latest[self._own].joined > self._concluded:
                 self._concluded = job.horizon
                 job.conclude(failed=not self._account.ledger.settled.clean)
@@ -239,7 +259,7 @@ class RankExchange:
                 continue
             self._places[rank] = message.host, message.pid
             job.place(rank, message.role, message.devices)
-            self._feed(job, rank, message.update)
+            self._offsets.take(rank, message)
 
     def _feed_own(self, job: JobAccount, update: RankUpdate) -> None:
         # First what holds for the job: it is needed where the time of the update is decided.
@@ -258,7 +278,7 @@ class RankExchange:
                 return
             update = update.after(self._reached)
         self._latest[rank] = update
-        job.update(rank, update)
+        job.take(rank, update)
 
     @property
     def _over(self) -> bool:
@@ -288,7 +308,7 @@ class RankExchange:
             with records.account.lock:
                 totals = job.totals(moment)
             roles = {} if len(job.roles) < 2 else job.totals_of_roles(moment)
-            of_ranks = job.costs_at(moment), job.open_now(moment), dict(self._places), job.together, roles
+            of_ranks = job.costs_at(moment), job.open_now(moment), dict(self._places), job.together, roles, job.offsets
         late = self._account.clock() - moment
         if late > LATE_NS and totals.since_step is not None and not totals.ended:  # no rank may look at the clock
             totals = replace(totals, since_step=totals.since_step + late)
@@ -332,6 +352,7 @@ class RankExchange:
     def close(self, _: int = 0) -> None:
         """Write the job's own records. May wait for the disk."""
         self._stop.set()
+        self._clock.stop()
         self._closed = True
         if self._records is not None:
             self._records.close()
@@ -339,6 +360,7 @@ class RankExchange:
     def orphan(self) -> None:
         """In a forked child: publish nothing, and wait for no lock of the parent."""
         self._stop.set()
+        self._clock.stop()
         if self._records is not None:
             self._records.orphan()
         self._job = self._records = None

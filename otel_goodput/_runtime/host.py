@@ -27,7 +27,7 @@ def leaping() -> tuple[Clock, Leap]:
     a job runs must not change durations. It stands while the machine is suspended, so it is behind afterwards.
     """
     monotonic = time.monotonic_ns
-    anchor = _ahead(time.time_ns)[1]
+    anchor = ahead_of_monotonic(time.time_ns)[1]
 
     def now() -> int:
         return anchor + monotonic()
@@ -39,7 +39,7 @@ def leaping() -> tuple[Clock, Leap]:
     return now, leap
 
 
-def _ahead(clock: Callable[[], int]) -> tuple[int, int]:
+def ahead_of_monotonic(clock: Callable[[], int]) -> tuple[int, int]:
     """Return how long the quickest of several readings took, and how far `clock` was ahead of the monotonic one, ns.
 
     On a busy host a thread may be descheduled for many ms between reading the two clocks.
@@ -63,13 +63,13 @@ class Suspensions:
     def __init__(self) -> None:
         boot = getattr(time, "CLOCK_BOOTTIME", None)
         self._booted = None if boot is None else lambda: time.clock_gettime_ns(boot)
-        self._ahead = 0 if self._booted is None else _ahead(self._booted)[1]
+        self._ahead = 0 if self._booted is None else ahead_of_monotonic(self._booted)[1]
 
     def noticed(self) -> int:
         """Return for how long the machine was suspended since the last call, ns; 0 if it was not."""
         if self._booted is None:
             return 0
-        took, ahead = _ahead(self._booted)
+        took, ahead = ahead_of_monotonic(self._booted)
         length = ahead - self._ahead
         if length < LEAST_SUSPENSION + took:
             return 0

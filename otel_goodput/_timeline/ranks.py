@@ -13,9 +13,11 @@ from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event
 from otel_goodput._accounting.job import ABSENT, JobAccount, holds_for_job
+from otel_goodput._accounting.rank_clocks import RankClock, by_common_clock
 from otel_goodput._accounting.rank_updates import Opened, RankNotes
 from otel_goodput._accounting.ranks import STEP_TIME, Piece, RankStep
 from otel_goodput._accounting.rules import DATA_LOADING, JOB, STEP
+from otel_goodput._journal.clock_offsets import clocks_of, read_offsets
 from otel_goodput._journal.facts import facts_of
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._runtime import files
@@ -89,13 +91,19 @@ def digest_of(events: Iterable[Event]) -> RankDigest | None:
 
 
 def read_digest(
-    folder: RunDirectory, rank: int, damages: Damages | None = None, before: int | None = None
+    folder: RunDirectory,
+    rank: int,
+    damages: Damages | None = None,
+    before: int | None = None,
+    clocks: Mapping[int, Mapping[int, RankClock]] | None = None,
 ) -> RankDigest | None:
     """Return the digest of one rank, only of the attempts `before` one if that is given; None if it left nothing.
 
-    For `damages` see ``all_events``.
+    For `damages` see ``all_events``. `clocks` are those of ranks by attempt, if they have been read.
     """
     events: Iterable[Event] = all_events(folder, rank, damages)
+    if own := (clocks_of(read_offsets(folder)) if clocks is None else clocks).get(rank):
+        events = by_common_clock(events, own)
     if before is not None:
         events = takewhile(lambda event: event.kind != ev.ATTEMPT or event.step < before, events)
     return digest_of(events)
@@ -103,7 +111,8 @@ def read_digest(
 
 def read_digests(folder: RunDirectory, damages: Damages | None = None) -> dict[int, RankDigest]:
     """Return the digests of the ranks that left anything about a job. For `damages` see ``all_events``."""
-    digests = {rank: read_digest(folder, rank, damages) for rank in folder.processes()}
+    clocks = clocks_of(read_offsets(folder))
+    digests = {rank: read_digest(folder, rank, damages, clocks=clocks) for rank in folder.processes()}
     return {rank: digest for rank, digest in digests.items() if digest is not None}
 
 
@@ -150,7 +159,8 @@ def account_of_ranks(
 
 def replay(account: JobAccount, folder: RunDirectory, before: int) -> None:
     """Give an account what the ranks of a run did in the attempts `before` one; none of them goes on."""
-    every = ((rank, read_digest(folder, rank, before=before)) for rank in folder.processes())
+    clocks = clocks_of(read_offsets(folder))
+    every = ((rank, read_digest(folder, rank, before=before, clocks=clocks)) for rank in folder.processes())
     digests = {rank: digest for rank, digest in every if digest is not None}
     _feed(account, folder, digests)
     for rank, digest in digests.items():
@@ -158,8 +168,12 @@ def replay(account: JobAccount, folder: RunDirectory, before: int) -> None:
 
 
 def _feed(account: JobAccount, folder: RunDirectory, digests: Mapping[int, RankDigest]) -> None:
+    clocks = clocks_of(read_offsets(folder))
     for rank, digest in digests.items():
-        facts = facts_of(folder, folder.attempts(rank)[-1], rank)
+        attempt = folder.attempts(rank)[-1]
+        facts = facts_of(folder, attempt, rank)
+        if (clock := clocks.get(rank, {}).get(attempt)) is not None:  # the digest is by the common clock already
+            account.offset(rank, *clock.offsets[-1][1:])
         account.place(rank, "" if facts is None else facts.role, 0 if facts is None else facts.devices)
         account.join(rank, digest.begin)
     if digests:

@@ -308,6 +308,14 @@ class OpenRankFields(TypedDict):
     last_sign_of_life: float  # in seconds since the epoch
 
 
+class RankClockFields(TypedDict):
+    """A clock by which times were corrected."""
+
+    rank: int  # its index
+    ahead: float  # of the leader's clock, s; negative: it is behind
+    bound: float  # how wrong that may be, s
+
+
 class RanksFields(TypedDict):
     """The ranks of a job."""
 
@@ -320,6 +328,8 @@ class RanksFields(TypedDict):
     open: list[OpenRankFields]  # what each rank is doing; empty if the job is over
     waiting_for: WaitingForFields | None  # None if the job is over, or waits for nobody, or if that is not known
     roles: dict[str, PartitionFields]  # where the time of the ranks of each role went, if there are several roles
+    clocks: list[RankClockFields]  # those that are ahead or behind by 50 ms or more, for which times are corrected
+    clock_spread: float  # how far two corrected clocks may still be apart, s; 0 if none is corrected
 
 
 class ProcessFields(TypedDict):

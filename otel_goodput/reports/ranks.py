@@ -11,10 +11,12 @@ from otel_goodput._accounting.events import NO_STEP, Event
 from otel_goodput._accounting.job import LATE, Cause, Costs, JobAccount, OpenNow
 from otel_goodput._accounting.ledger import Ledger
 from otel_goodput._accounting.overview import Overview
+from otel_goodput._accounting.rank_clocks import Offset, spread_of
 from otel_goodput._accounting.rank_updates import Opened
 from otel_goodput._accounting.ranks import STEP_TIME
 from otel_goodput._accounting.rules import NAMES, OTHER
 from otel_goodput._accounting.totals import Totals
+from otel_goodput._journal.clock_offsets import clocks_of, latest_offsets, read_offsets
 from otel_goodput._journal.facts import Facts
 from otel_goodput._journal.job_waits import read_waits
 from otel_goodput._journal.notes import Note
@@ -33,6 +35,7 @@ from otel_goodput.semconv import HOST_NAME, PROCESS_PID, Phase
 MERGED_RANKS: Final = 256
 MISSING_LISTED: Final = 16  # ranks without a journal, by their index
 LATE_SHARE: Final = 0.05  # of the time; if ranks begin late for less, their paces say who is slow
+FAR: Final = NS // 20  # offsets of clocks that a report mentions, ns
 PLACES_LOOKED_UP: Final = 64  # a file each
 
 
@@ -81,6 +84,7 @@ class RankWaits(NamedTuple):
         together: they step together; if not, the account is the sum of theirs, weighted by devices.
         roles: the account of each role, if there are several.
         events: those of the job, if they were wanted and are not in the job's own records; None if they are not known.
+        offsets: how far the clocks of ranks are ahead of the leader's, as far as their times were corrected.
     """
 
     ranks: int
@@ -95,6 +99,12 @@ class RankWaits(NamedTuple):
     together: bool = True
     roles: Mapping[str, Totals] = {}
     events: Sequence[Event] | None = None
+    offsets: Mapping[int, Offset] = {}
+
+    @property
+    def far_clocks(self) -> Mapping[int, Offset]:
+        """The clocks that are corrected by so much that a report says so."""
+        return {rank: one for rank, one in self.offsets.items() if abs(one.ahead) >= FAR}
 
     def to_json(self, productive: int, elapsed: int) -> RanksFields:
         """Return the field ``ranks`` of a report whose times these are, ns.
@@ -134,6 +144,11 @@ class RankWaits(NamedTuple):
                 "since": since / NS,
             },
             "roles": {name: cast("PartitionFields", totals.run.to_json()) for name, totals in self.roles.items()},
+            "clocks": [
+                {"rank": rank, "ahead": one.ahead / NS, "bound": one.bound / NS}
+                for rank, one in self.far_clocks.items()
+            ],
+            "clock_spread": spread_of(self.offsets.values()) / NS,
         }
 
 
@@ -165,6 +180,7 @@ def live_waits(
     places: Mapping[int, tuple[str, int]],
     together: bool,
     roles: Mapping[str, Totals],
+    offsets: Mapping[int, Offset],
 ) -> RankWaits:
     """Return what a report says of the ranks of a living job; `places` are their hosts and process ids."""
     states = {rank: SILENT if rank in now.silent else RUNNING for rank in now.ranks}
@@ -182,6 +198,7 @@ def live_waits(
         hosts=hosts,
         together=together,
         roles=roles,
+        offsets=offsets,
     )
 
 
@@ -248,8 +265,9 @@ def read_job(
         account.together,
         {} if len(account.roles) < 2 else account.totals_of_roles(at),
         events if keep and account.together else None,
+        account.offsets,
     )
-    notes = missing_note(waits), clocks_note(account.clocks_disagree), damages.note()
+    notes = missing_note(waits), clocks_note(account.clocks_disagree), *offsets_note(waits), damages.note()
     return Job(account.totals(at), at, events, standing, waits, tuple(filter(None, notes)), tuple(damages.serious))
 
 
@@ -272,30 +290,32 @@ def recorded_job(
     if own.attempt < 0 or not saved.together:
         return None
     at, dead = own.last_sign, standing.state == DIED
+    waits = RankWaits(
+        saved.ranks,
+        saved.costs,
+        own.ledger.overview(at, dead=dead),
+        own.ledger,
+        max(count, saved.ranks),
+        offsets=latest_offsets(read_offsets(folder)),
+    )
     ended = own.ledger.settled.ended and standing.state in (ENDED, FAILED)
     return Job(
         own.ledger.totals(at, dead=dead),
         at,
         list(all_events(folder.of_job)) if with_events else (),
         standing,
-        RankWaits(
-            saved.ranks,
-            saved.costs,
-            own.ledger.overview(at, dead=dead),
-            own.ledger,
-            max(count, saved.ranks),
-        ),
-        () if ended or standing.state == RUNNING else (_UNFINISHED,),
+        waits,
+        (*(() if ended or standing.state == RUNNING else (_UNFINISHED,)), *offsets_note(waits)),
         own.damages.serious,
     )
 
 
 def _read(folder: RunDirectory, damages: Damages) -> tuple[dict[int, RankDigest], set[int]]:
     """Return the digests of the ranks, and those of them whose journal is damaged, which is added to `damages`."""
-    digests, damaged = dict[int, RankDigest](), set[int]()
+    digests, damaged, clocks = dict[int, RankDigest](), set[int](), clocks_of(read_offsets(folder))
     for rank in folder.processes():
         own = Damages()
-        digest = read_digest(folder, rank, own)
+        digest = read_digest(folder, rank, own, clocks=clocks)
         damages.extend(own)
         if digest is not None:
             digests[rank] = digest
@@ -368,6 +388,23 @@ def clocks_note(ahead: Mapping[int, int]) -> Note | None:
         f"The clocks of ranks are too far ahead of the others' to know who waits for whom: {', '.join(off)}. "
         "Synchronize the clocks, for example with NTP.",
     )
+
+
+def offsets_note(waits: RankWaits | None) -> tuple[Note, ...]:
+    """Return the note on clocks that were corrected, if they were, and not by little only."""
+    if waits is None or not (far := waits.far_clocks):
+        return ()
+    off = [
+        f"that of rank {rank} is {format_duration(abs(one.ahead) / NS)} {'ahead' if one.ahead > 0 else 'behind'}"
+        for rank, one in sorted(far.items())[:MISSING_LISTED]
+    ]
+    more = f" and {len(far) - len(off)} more" if len(far) > len(off) else ""
+    spread = format_duration(spread_of(waits.offsets.values()) / NS)
+    text = (
+        f"Clocks differ from the leader's, and the times of these ranks are corrected by that: {', '.join(off)}{more}. "
+        f"Two of them may still be apart by {spread}."
+    )
+    return (Note("corrected clocks", text),)
 
 
 def missing_note(waits: RankWaits) -> Note | None:

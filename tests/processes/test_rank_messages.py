@@ -13,14 +13,20 @@ from otel_goodput._accounting.rank_groups import MOST as GROUPED
 from otel_goodput._accounting.rank_updates import Opened, RankUpdate
 from otel_goodput._accounting.ranks import STEP_TIME, Piece, RankStep
 from otel_goodput._accounting.rules import CUSTOM, DATA_LOADING_TIME
-from otel_goodput._live.rank_messages import MOST, NAMES, OVERFLOW, TEXT, RankMessage, decode, encode
+from otel_goodput._live.rank_messages import MOST, NAMES, OVERFLOW, TEXT, ClockSigns, RankMessage, decode, encode
 from otel_goodput.semconv import CATEGORIES
 
 BEGIN = 1_764_000_000 * 10**9
+HOST, ANCHOR = (1 << 61) - 7, BEGIN - 10**15
+CLOCKS = (
+    ClockSigns(HOST, ANCHOR),
+    ClockSigns(1, BEGIN + 10**12, (-5, 10**7)),
+    ClockSigns(HOST, ANCHOR, (3_600 * 10**9, 3_601 * 10**9), (HOST - 1, -(10**16), -(10**16) + 5)),
+)
 
 
 def message(update: RankUpdate, **more: object) -> RankMessage:
-    return RankMessage(7, 1, "host-3", 4242, "", 0, update)._replace(**more)
+    return RankMessage(7, 1, "host-3", 4242, "", 0, ClockSigns(HOST, ANCHOR), update)._replace(**more)
 
 
 def steady(count: int, period: int = 500_000_000) -> RankUpdate:
@@ -71,7 +77,13 @@ def drawn(rng: random.Random) -> RankUpdate:
 def test_a_message_is_read_as_it_was_written() -> None:
     for seed in range(200):
         rng = random.Random(seed)
-        written = message(drawn(rng), role=rng.choice(("", "generator")), devices=rng.choice((0, 8)), number=seed)
+        written = message(
+            drawn(rng),
+            role=rng.choice(("", "generator")),
+            devices=rng.choice((0, 8)),
+            clock=rng.choice(CLOCKS),
+            number=seed,
+        )
         assert decode(encode(written)) == written
     nothing = RankUpdate(NOT_KNOWN, BEGIN, BEGIN, NOT_KNOWN, [], [], None)
     assert decode(encode(message(nothing))) == message(nothing)
