@@ -244,6 +244,11 @@ class JobAccount:
         return self._clocks.disagree
 
     @property
+    def left_out(self) -> set[int]:
+        """The ranks without which the job went on: they are silent, or died, and have not come back."""
+        return {rank for role in self._roles.values() if role.together for rank in role.group.merger.left_out}
+
+    @property
     def horizon(self) -> int:
         """The latest moment (ns) of which the account can be given; ``NOT_KNOWN`` if nothing was reported."""
         slowest = min((role.slowest for role in self._roles.values()), default=NEVER)

@@ -10,7 +10,7 @@ Ranks report in pieces, each up to a moment of its own; what all of them are kno
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush, heapreplace
 from itertools import pairwise, takewhile
@@ -104,7 +104,6 @@ class _Rank:
     pieces: deque[Piece] = field(default_factory=deque)
     known: int = 0  # what it has done before this moment (ns) is known
     joined: int = NOT_KNOWN  # begin of its first job, ns
-    back: int = NOT_KNOWN  # begin of its latest job, if that is not its first, ns
     left: int = NOT_KNOWN  # end of its job, or its last sign of life, ns; not known while it goes on
     latest: int = NO_STEP  # number of the step before the first of `steps`
     died: bool = False  # its process did not end by itself
@@ -170,10 +169,8 @@ class RankMerger:
             one.joined = one.known = begin
             if NOT_KNOWN < self.reached < begin and self.reached == self._before:  # it was there before, maybe
                 self._was_away(rank, one, self.reached, begin)
-        else:
-            one.back = begin
-            if one.left != NOT_KNOWN and begin > one.left and not one.aside:
-                self._was_away(rank, one, one.left, begin)
+        elif one.left != NOT_KNOWN and begin > one.left and not one.aside:
+            self._was_away(rank, one, one.left, begin)
         one.known = max(one.known, begin)
         self._come(rank, one)
 
@@ -270,6 +267,11 @@ class RankMerger:
     def nobody(self) -> bool:
         """Whether no rank is there, and the process of none has died."""
         return all(one.left != NOT_KNOWN and not one.died for one in self._ranks.values())
+
+    @property
+    def left_out(self) -> Sequence[int]:
+        """The ranks without which the job goes on."""
+        return [rank for rank, one in self._ranks.items() if one.aside]
 
     def alone(self, rank: int) -> RankMerger:
         """Return what goes on from `reached` with `rank` by itself."""
@@ -375,9 +377,6 @@ class RankMerger:
         first: RankStep | None = None
         for one in self._ranks.values():
             steps = one.steps
-            while steps and steps[0].end != NOT_KNOWN and NO_STEP < one.latest < steps[0].number <= self._number:
-                one.drop()  # it had not begun this step when the others had ended it
-                self.apart += 1
             if steps and steps[0].end != NOT_KNOWN and (first is None or steps[0].end < first.end):
                 first = steps[0]
         if first is None:
@@ -386,6 +385,8 @@ class RankMerger:
         self._soonest, number, latest = first.end, first.number, first.end + self.spread
         if self._soonest > self.slowest():
             return False
+        if number <= self._number and self._drop_late(number, latest):
+            return True
         members, open_on, died = dict[int, RankStep](), NOBODY, False
         for rank, one in self._ranks.items():
             if one.steps and one.steps[0].number == number and one.steps[0].begin <= latest:
@@ -410,6 +411,21 @@ class RankMerger:
             self._conclude(number, members)
         self._take_part(members, goes_on)
         return True
+
+    def _drop_late(self, number: int, latest: int) -> bool:
+        """Drop step `number` of ranks that had not begun it when the others had ended it, and return whether any had.
+
+        That is unless others begin it once more, before `latest` (ns).
+        """
+        late = [one for one in self._ranks.values() if one.steps and one.steps[0].number == number]
+        late = [one for one in late if one.steps[0].begin <= latest]
+        if any(one.latest == NO_STEP or one.went_back for one in late):
+            return False
+        late = [one for one in late if one.steps[0].end != NOT_KNOWN]
+        for one in late:
+            one.drop()
+        self.apart += len(late)
+        return bool(late)
 
     def _missing(self, members: dict[int, RankStep]) -> dict[int, int]:
         """Return which ranks of the job's latest step did not begin that of `members`, which failed.
@@ -473,13 +489,11 @@ class RankMerger:
                 if piece.category == RECOVERY:
                     yield rank, piece
 
-    def _left_behind(self, members: Iterable[int], begun: int) -> bool:
+    def _left_behind(self, members: Container[int], begun: int) -> bool:
         """Whether `members`, which began a step at `begun` (ns), were all there when another one died that is away."""
-        back = max(self._ranks[rank].back for rank in members)
-        return any(
-            max(back, piece.begin) == piece.begin <= begun < piece.end and rank not in members
-            for rank, piece in self._absences(begun + 1)
-        )
+        absences = [*self._absences(begun + 1)]
+        back = max((piece.end for rank, piece in absences if rank in members), default=NOT_KNOWN)
+        return any(back <= piece.begin and begun < piece.end and rank not in members for rank, piece in absences)
 
     def _conclude(self, number: int, members: dict[int, RankStep]) -> None:
         """Write down the time up to the end of step `number`, which is that of `members`."""

@@ -244,7 +244,8 @@ def read_job(
             events.clear()
             account = account_of_ranks(folder, digests=digests, count=count, record=record, spans=spans)
         states = {rank: state_of_rank(folder, rank, digest) for rank, digest in digests.items()}
-    at, standing = account.horizon, _standing(states, digests)
+    latest = {rank: state for rank, state in states.items() if rank not in account.left_out and not 0 < count <= rank}
+    at, standing = account.horizon, _standing(latest or states, digests)
     if with_events and not account.together:
         return "the ranks do not step together, and of a past moment or a part of the time their sum is not known"
     if account.together and standing.state in (ENDED, FAILED):

@@ -262,6 +262,26 @@ def test_an_outage_is_recovery_while_it_lasts() -> None:
         }
 
 
+def test_a_rank_that_was_not_in_an_attempt_goes_back_with_the_others() -> None:
+    """All steps are reported before any is decided, as when journals are merged."""
+    account, begins = JobAccount(), (0, 10, 20)
+    for rank in range(3):
+        account.join(rank, 0)
+    for rank in (1, 2, 0):
+        steps, pieces, away = list[RankStep](), list[Piece](), 0
+        for number, begin in enumerate(begins):
+            if rank == 2 and number == 1:
+                continue  # this attempt is of two ranks
+            at, first = begin * SECOND, 3 * number  # each attempt lost the last of its four steps
+            pieces += [Piece(away, at, RECOVERY)] if away else []
+            steps += [RankStep(first + one, at + one * SECOND, at + (one + 1) * SECOND) for one in range(4)]
+            away = at + 5 * SECOND
+        account.feed(rank, steps, pieces, 24 * SECOND)
+    totals = account.totals()
+    assert account.together and not account.left_out
+    assert (totals.kept, totals.lost, sum(totals.disruptions.values())) == (10, 2, 2)
+
+
 @pytest.mark.parametrize(("after", "disruptions"), [(3, 1), (100, 2)])
 def test_ranks_that_one_left_behind_are_ended_later_in_the_same_disruption(after: int, disruptions: int) -> None:
     """They do not exchange anything, so that they complete steps until the launcher ends them, if it does."""
