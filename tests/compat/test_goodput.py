@@ -148,6 +148,25 @@ def test_without_logging_there_is_no_account(place: Path) -> None:
         calculator().get_job_goodput()
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_account_is_that_of_the_process_that_logs(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in Google's: the others do not record, and nothing waits for them."""
+    monkeypatch.setenv("RANK", str(rank))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    of = recorder()
+    of.record_job_start_time(utc(0))
+    for step in range(3):
+        of.record_step_start_time(step, utc(10 + 10 * step))
+    of.record_job_end_time(utc(40))
+    handle = goodput.open_handle(JOB, LOGGER)
+    assert handle is not None and handle.recorder.config.leads
+    live, report = calculator().get_job_goodput(), handle.recorder.report()
+    assert live[0] == 75 and report.ranks is None and report.process is None
+    handle.recorder.shutdown()
+    goodput._handles.clear()
+    assert calculator().get_job_goodput() == live
+
+
 def test_recorders_of_a_job_are_one() -> None:
     first, second = recorder(), GoodputRecorder(JOB, LOGGER, True)
     first.record_job_start_time()
