@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,34 @@ settings.load_profile("same")
 def pytest_xdist_auto_num_workers() -> int:
     """Three more than there are cores: many tests wait for processes, servers and clocks."""
     return 3 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+PLACES = pytest.StashKey[list[Path]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Each worker begins to collect at another place: to rewrite what was changed takes long, and is done once then."""
+    here = Path(__file__).parent
+    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if worker is None or [Path(argument).absolute() for argument in config.args] != [here]:
+        return
+    sizes = {
+        place: sum(path.stat().st_size for path in ([place] if place.suffix else place.rglob("test_*.py")))
+        for place in sorted(here.iterdir())
+        if place.match("test_*.py") or any(place.glob("test_*.py")) or any(place.glob("*/test_*.py"))
+    }
+    places = config.stash[PLACES] = [*sizes]
+    begins = [end - size for end, size in zip(accumulate(sizes.values()), sizes.values(), strict=True)]
+    own = sum(sizes.values()) * int(worker["workerid"].removeprefix("gw")) / worker["workercount"]
+    first = next((at for at, begin in enumerate(begins) if begin >= own), 0)
+    config.args[:] = map(str, places[first:] + places[:first])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """All workers have the same order."""
+    if places := config.stash.get(PLACES, []):
+        order = {place.name: at for at, place in enumerate(places)}
+        items.sort(key=lambda item: order[item.path.relative_to(Path(__file__).parent).parts[0]])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import warm
-from waits import PATIENCE_S, Lines
+from waits import PATIENCE_S, Lines, until
 
 PROGRAMS = {
     "what it is given": "import os, sys; print(sys.argv, os.getcwd(), os.environ['SAID'], sys.stdin.read(), __name__)",
@@ -83,3 +83,23 @@ def test_jax_reads_its_settings_anew() -> None:
     environment = {**os.environ, "JAX_ENABLE_X64": "1", "JAX_COMPILATION_CACHE_DIR": "/nowhere"}
     done = warm.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, jax=True)
     assert done.stdout.split() == ["True", "/nowhere", "float64"], done.stderr
+
+
+def test_all_workers_share_what_is_forked_until_the_last_has_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PYTEST_XDIST_TESTRUNUID", f"of-{os.getpid()}")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    code = "import os; print(open(f'/proc/{os.getppid()}/stat').read().rpartition(')')[2].split()[1])"
+    workers = [warm._Origin("core"), warm._Origin("core")]  # each has a connection, as each worker has
+    origins = []
+    for worker in [*workers, *workers]:
+        monkeypatch.setitem(warm._origins, "core", worker)
+        done = warm.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        origins.append(int(done.stdout))
+        if worker is workers[0] and len(origins) > 2:
+            worker.close()
+    assert len({*origins}) == 1 and origins[0] != os.getpid(), origins
+    (address,) = tmp_path.iterdir()
+    workers[1].close()
+    until(lambda: not address.exists(), lacking=lambda: f"the end of {origins}")

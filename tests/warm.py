@@ -6,8 +6,8 @@ and its exit handlers run. It differs from one that `exec` started in three ways
 ask for, the interpreter's startup is missing, and at its end modules are not torn down. Tests for which one of these
 matters use subprocess.
 
-What is forked has one thread and has configured nothing. Each process of pytest has at most one of each kind: `core`
-has imported OpenTelemetry's SDK and all of this package, `jax` also jax, optax and Orbax.
+What is forked has one thread and has configured nothing. There is at most one of each kind, which all workers of a run
+of pytest-xdist share: `core` has imported OpenTelemetry's SDK and all of this package, `jax` also jax, optax and Orbax.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import IO, Any, TextIO
@@ -203,21 +204,19 @@ def run(
 
 
 class _Origin:
-    """The process whose forks those are. It ends when this one closes its end of the socket, or ends."""
+    """The process whose forks those are. It ends once all that use it have closed their sockets, or ended."""
 
     def __init__(self, kind: str) -> None:
-        self._socket, theirs = socket.socketpair()
         self._lock = threading.Lock()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno()), kind],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # signals for the group of the tests are not for it
-                # OpenBLAS starts threads when numpy is imported.
-                env={**_without_settings(os.environ), "OPENBLAS_NUM_THREADS": "1"},
-            )
+        run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"process-{os.getpid()}")
+        path = Path(tempfile.gettempdir()) / f"warm-{run}-{kind}"
+        self._socket = socket.socket(socket.AF_UNIX)
+        with _alone():
+            try:
+                self._socket.connect(str(path))
+            except (FileNotFoundError, ConnectionRefusedError):
+                _start(path, kind)
+                self._socket.connect(str(path))
         atexit.register(self.close)
 
     def fork(self, request: dict[str, Any], descriptors: Sequence[int]) -> socket.socket:
@@ -231,7 +230,32 @@ class _Origin:
 
     def close(self) -> None:
         self._socket.close()
-        self._process.wait()
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Nobody else connects to an origin, starts one, or is one at its end."""
+    with Path(__file__).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _start(path: Path, kind: str) -> None:
+    """Return when it can be connected to, while it still imports."""
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen(64)
+        subprocess.run(  # what it starts goes on as a process of nobody: it may outlast this one
+            [sys.executable, __file__, str(listening.fileno()), kind],
+            check=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[listening.fileno()],
+            start_new_session=True,  # signals for the group of the tests are not for it
+            # OpenBLAS starts threads when numpy is imported.
+            env={**_without_settings(os.environ), "OPENBLAS_NUM_THREADS": "1"},
+        )
 
 
 _origins: dict[str, _Origin] = {}
@@ -250,23 +274,50 @@ def _without_settings(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in environ.items() if not name.startswith("OTEL_") and name != "PYTHONPATH"}
 
 
-def _fork_on_request(descriptor: int) -> dict[str, Any]:
+def _fork_on_request(listening: socket.socket) -> dict[str, Any]:
     """Fork for each request; return it in the fork."""
-    incoming = socket.socket(fileno=descriptor)
+    users: list[socket.socket] = []
     while True:
-        data, descriptors, _, _ = socket.recv_fds(incoming, _NUMBER.size, 16)
-        if not data:
+        for each in select.select([listening, *users], [], [])[0]:
+            if each is listening:
+                users.append(listening.accept()[0])
+                continue
+            request, descriptors = _request_of(each)
+            if request is None:
+                users.remove(each)
+                each.close()
+                if not users:
+                    _end_unless_wanted(listening)
+                continue
+            if os.fork() == 0:
+                for one in (listening, *users):
+                    one.close()
+                return _watch_a_fork(request, descriptors)
+            for one in descriptors:
+                os.close(one)
+            with suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:  # those that have nothing to watch any more
+                    pass
+
+
+def _request_of(user: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+    """What shall be forked, with which descriptors; None from one that has gone."""
+    with suppress(ConnectionError):
+        data, descriptors, _, _ = socket.recv_fds(user, _NUMBER.size, 16)
+        size = _NUMBER.unpack(data)[0] if data else -1
+        whole = user.recv(size, socket.MSG_WAITALL) if data else b""
+        if len(whole) == size:
+            return json.loads(whole), descriptors
+    return None, []
+
+
+def _end_unless_wanted(listening: socket.socket) -> None:
+    """End, and leave nothing, unless somebody has connected meanwhile."""
+    path = Path(listening.getsockname())
+    with _alone():
+        if not select.select([listening], [], [], 0)[0]:
+            path.unlink(missing_ok=True)
             os._exit(0)
-        (size,) = _NUMBER.unpack(data)
-        request = incoming.recv(size, socket.MSG_WAITALL)
-        if os.fork() == 0:
-            incoming.close()
-            return _watch_a_fork(json.loads(request), descriptors)
-        for each in descriptors:
-            os.close(each)
-        with suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:  # those that have nothing to watch any more
-                pass
 
 
 def _watch_a_fork(request: dict[str, Any], received: list[int]) -> dict[str, Any]:
@@ -392,6 +443,8 @@ def _main(descriptor: int, kind: str) -> None:
     import warnings
     from importlib import import_module
 
+    if os.fork():
+        os._exit(0)
     import otel_goodput
 
     del sys.path[0]  # the folder of the tests
@@ -406,7 +459,7 @@ def _main(descriptor: int, kind: str) -> None:
         warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)  # jax warns of threads; there are none
         gc.collect()
         gc.freeze()  # the pages stay shared
-        request = _fork_on_request(descriptor)
+        request = _fork_on_request(socket.socket(fileno=descriptor))
     try:
         _become(request)
     except BaseException as error:
