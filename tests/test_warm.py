@@ -89,7 +89,7 @@ def test_all_workers_share_what_is_forked_until_the_last_has_ended(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PYTEST_XDIST_TESTRUNUID", f"of-{os.getpid()}")
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(warm, "PLACE", tmp_path)
     code = "import os; print(open(f'/proc/{os.getppid()}/stat').read().rpartition(')')[2].split()[1])"
     workers = [warm._Origin("core"), warm._Origin("core")]  # each has a connection, as each worker has
     origins = []

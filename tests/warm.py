@@ -36,6 +36,7 @@ SDK = ("opentelemetry.sdk.metrics", "opentelemetry.sdk.trace.export", "opentelem
 LIBRARY = ("asyncio", "importlib.metadata", "importlib.resources", "urllib.request")
 PROTO = ("opentelemetry.proto.collector.trace.v1.trace_service_pb2",)
 IMPORTED = {"core": (*SDK, *LIBRARY, *PROTO), "jax": ("jax", "jax.numpy", "optax", "orbax.checkpoint")}
+PLACE = Path(tempfile.gettempdir())  # a test may set another one for itself
 _NUMBER = struct.Struct("=i")
 
 
@@ -209,7 +210,7 @@ class _Origin:
     def __init__(self, kind: str) -> None:
         self._lock = threading.Lock()
         run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"process-{os.getpid()}")
-        path = Path(tempfile.gettempdir()) / f"warm-{run}-{kind}"
+        path = PLACE / f"warm-{run}-{kind}"
         self._socket = socket.socket(socket.AF_UNIX)
         with _alone():
             try:

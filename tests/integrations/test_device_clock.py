@@ -576,7 +576,7 @@ def test_it_does_not_stand_in_the_way_of_the_end(tmp_path: Path, how: str, statu
     """Steps are on the device when the process ends: no abort, no wait for long."""
     began = time.monotonic()
     done = warm.run(
-        [sys.executable, "-c", ENDS, str(tmp_path), how, "2000"],
+        [sys.executable, "-c", ENDS, str(tmp_path), how, "600"],
         capture_output=True,
         text=True,
         timeout=120,

@@ -572,7 +572,7 @@ def test_it_does_not_stand_in_the_way_of_the_end(tmp_path: Path, how: str, statu
     """A thread waits for marks in C++ while the process ends: no abort, no wait for long."""
     began = time.monotonic()
     done = warm.run(
-        [sys.executable, "-c", ENDS, str(tmp_path), how, "1200"],
+        [sys.executable, "-c", ENDS, str(tmp_path), how, "500"],
         capture_output=True, text=True, timeout=120, check=False, jax=True)  # fmt: skip
     assert done.returncode == status, done.stderr
     assert "Fatal" not in done.stderr and "abort" not in done.stderr.lower()

@@ -29,9 +29,10 @@ goodput.configure("used", run_id="used", directory={directory!r}, exporters="non
 began, used = time.time_ns(), time.process_time_ns()
 with goodput.job():
     for number, _ in goodput.steps(range(3)):
-        end = time.process_time() + 0.4
+        end = time.process_time() + 0.4 * {busy!r}
         while time.process_time() < end:
             pass
+        time.sleep(0.4 * (not {busy!r}))
 used = time.process_time_ns() - used
 lasted = time.time_ns() - began
 print("done", flush=True)
@@ -43,7 +44,8 @@ print(json.dumps([used, lasted, time.process_time_ns(), os.cpu_count()]))
 
 
 def started(tmp_path: Path, *, hidden: bool = False, waits: bool = False, **more: str) -> subprocess.Popen[str]:
-    code = JOB.format(directory=str(tmp_path), hidden=hidden, waits=waits)
+    busy = not hidden and not waits  # else it sleeps: nobody looks at what it used
+    code = JOB.format(directory=str(tmp_path), hidden=hidden, waits=waits, busy=busy)
     return subprocess.Popen(
         [sys.executable, "-c", code], env=environment(**more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

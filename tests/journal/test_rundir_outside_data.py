@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded import NS, Recording
+from recorded import NS, Recording, copied
 
 import otel_goodput as goodput
 from otel_goodput._accounting import events as ev
@@ -23,17 +23,26 @@ from otel_goodput._tools.cli import main
 SEGMENT = "a0000-p0000-000000.segment"
 
 
-@pytest.fixture
-def past(record: Callable[..., Recording]) -> Path:
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run of one attempt, which has a snapshot, a note and everything else."""
-    recording = record(process_count=2, process_index=0, flops_per_step=1e12, peak_flops=1e15, windows=["1h"])
-    with goodput.job():
-        for number in range(5):
-            with goodput.step(number):
-                pass
-    recording.recorder._account.notes.add("a kind", "a text")
-    goodput.shutdown()
-    return recording.folder
+    directory = tmp_path_factory.mktemp("model")
+    with goodput.Recorder(
+        "line", run_id="run", directory=directory, exporters="none", windows=["1h"],
+        process_count=2, process_index=0, flops_per_step=1e12, peak_flops=1e15,
+    ) as recorder:  # fmt: skip
+        with recorder.job():
+            for number in range(5):
+                with recorder.step(number):
+                    pass
+        recorder._account.notes.add("a kind", "a text")
+    return directory / "run"
+
+
+@pytest.fixture
+def past(model: Path, tmp_path: Path) -> Path:
+    """A copy of it, where the test goes on."""
+    return copied(model, tmp_path / "runs" / "run")
 
 
 def train(record: Callable[..., Recording]) -> Recording:

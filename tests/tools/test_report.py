@@ -192,8 +192,8 @@ def test_between_a_death_and_the_next_attempt_the_run_was_dead(runs: Path) -> No
     whole = report(runs / "alpha")
     [death] = whole["disruption_list"]
     again = RunDirectory(runs / "alpha").began()
-    assert again is not None and death["recovery_s"] > 0
-    between = report(runs / "alpha", "--at", repr(again / NS - death["recovery_s"] / 4))
+    assert again is not None and 0 < again / NS - death["died_at"] <= death["recovery_s"]
+    between = report(runs / "alpha", "--at", repr((death["died_at"] + again / NS) / 2))
     assert (between["state"], between["attempts"], between["disruptions"]) == ("died", 1, 0)
     assert between["steps"]["lost"] == 1 and between["seconds"]["infrastructure_recovery"] == 0
     assert report(runs / "alpha", "--at", "1h")["state"] == "ended"
