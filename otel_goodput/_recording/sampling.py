@@ -43,15 +43,17 @@ class StepSampler:
 
     Attributes:
         threshold: a step that takes longer is an outlier, ns.
+        due: number of the next step that may be exported, as of the latest :meth:`take`; those before need not be
+            counted.
         recent: durations of the recent steps, and of those since the latest review, ns.
         enough: how many of them there are when the threshold is computed again.
     """
 
-    __slots__ = ("_interval", "_left", "_renewed", "_seen", "_started", "enough", "every", "recent", "threshold")
+    __slots__ = ("_interval", "_left", "_renewed", "_seen", "_started", "due", "enough", "every", "recent", "threshold")
 
     def __init__(self, every: int) -> None:
         self.every = max(1, every)
-        self._started = 0
+        self._started = self.due = 0
         self._seen = 0  # steps, at the latest review
         self._left = BUDGET
         self._renewed = BUDGETED  # steps at which more outliers may be exported
@@ -61,16 +63,14 @@ class StepSampler:
 
     def take(self, number: int) -> bool:
         """Count a step that starts; return whether it is exported whatever happens in it."""
-        self._started += 1
-        return self._started <= FIRST or number % self.every == 0
+        self._started = started = self._started + 1
+        since = number % self.every
+        self.due = number + 1 if started < FIRST else number - since + self.every
+        return not since or started <= FIRST
 
     def would_take(self, number: int) -> bool:
         """Return whether the next step would be exported if it had this number."""
         return self._started < FIRST or number % self.every == 0
-
-    def due_after(self, number: int) -> int:
-        """Return the number of the next step after `number` that may be exported; those before need not be counted."""
-        return number + 1 if self._started < FIRST else (number // self.every + 1) * self.every
 
     def slow(self, duration: int) -> bool:
         """Add a step that took `duration` ns; return whether it is an outlier to be exported."""

@@ -55,7 +55,7 @@ class Turns:
     __slots__ = (
         "_alone", "_announces", "_append", "_attach", "_choice", "_covered", "_current", "_device", "_due", "_exports",
         "_held", "_hooks", "_inside", "_job", "_jobs", "_leave_step", "_left", "_line", "_outside", "_parents",
-        "_policy", "_postpone", "_recent", "_reserving", "_sampler", "_seen", "_short", "_spans", "_spare", "_take",
+        "_policy", "_postpone", "_recent", "_sampler", "_seen", "_short", "_spans", "_spare", "_take",
         "_thin", "_thread", "_turn", "_volume", "_watched", "latest",
     )  # fmt: skip
 
@@ -87,7 +87,7 @@ class Turns:
         self._parents: dict[int, tuple[SpanContext | None, bool, int]] = {}
         self._announces = False  # the begin of the span that was sampled last is to be announced
         self._left = True  # the end of the latest step is only in the segment's header, as in a quiet turn
-        self._volume = self._reserving = -1  # the latest trace; the step for whose spans it last had room
+        self._volume = 0  # number of the first step behind the latest trace
         self._job: object = None
 
     def follow(self, step: FastSpan) -> None:
@@ -95,7 +95,7 @@ class Turns:
         if step.blocks and step.loop is not None and not (step.loop.elsewhere or self._thread.tasks):
             self._inside = inside = self._current()
             self._covered = inside.get(SPAN_KEY) is step
-            self._volume, self._reserving, self._choice, self._due, self._seen = -1, -1, 0, 0, None
+            self._volume, self._choice, self._due, self._seen = 0, 0, 0, None
             self._spare = None
             outside = self._outside = Context()
             self._alone = _references(outside)
@@ -270,7 +270,7 @@ class Turns:
             if due:
                 if self._sampler.take(number) and self._exports and self._affords(step, STEP):
                     step._sampled = True
-                self._choice = self._sampler.due_after(number)
+                self._choice = self._sampler.due
         if self._choice > number + 1 and not self._watched:
             sampler = self._sampler
             self._due = min(self._choice, number + sampler.enough - len(sampler.recent))
@@ -364,13 +364,11 @@ class Turns:
     def _affords(self, span: FastSpan, phase: int) -> bool:
         """Reserve room for a sampled span in its trace; return False if there is none."""
         line = self._line
-        traces, number = line.traces, span.step
-        if number != self._reserving or traces.job_span is not self._job:  # else it is the step of this load
-            volume, job = traces.layout.number(number), traces.job_span
-            if volume != self._volume or job is not self._job:
-                self._parents.clear()
-                self._volume, self._job = volume, job
-            self._reserving = number
+        number, job = span.step, line.traces.job_span
+        if number >= self._volume or job is not self._job:
+            steps = line.traces.layout.steps
+            self._parents.clear()
+            self._volume, self._job = (number // steps + 1) * steps, job
         known = self._parents.get(phase)
         if known is None:
             parent = span.parent
