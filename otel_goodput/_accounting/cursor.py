@@ -17,7 +17,7 @@ from otel_goodput._accounting import rules
 from otel_goodput._accounting.account_state import NOBODY, AccountState, Noted, NotedTurns
 from otel_goodput._accounting.buckets import Bins, Rolling
 from otel_goodput._accounting.device import NEVER, DeviceSegment, owner_of
-from otel_goodput._accounting.events import ATTEMPT, END, FAILED, LEFT, MARK, START, Event, Turns, following
+from otel_goodput._accounting.events import ATTEMPT, END, FAILED, LEFT, MARK, START, Column, Event, Turns, following
 from otel_goodput._accounting.execution import Execution
 from otel_goodput._accounting.overview import NOT_KNOWN
 from otel_goodput._accounting.rules import COMPILE, PART, SIMPLE, STALLED_SLACK, STEP
@@ -264,20 +264,20 @@ class Cursor(AccountState):
         self.choose()
         return at
 
-    def apply_turns(self, turns: Turns) -> tuple[list[int], list[int]]:
-        """Apply steady turns that begin with the end of the open data load, as long as nothing else is due.
+    def apply_turns(
+        self, load: int, begins: Column, ends: Column, numbers: Column, keys: Column = ()
+    ) -> tuple[list[int], list[int]]:
+        """Apply steps in a row, with rising `numbers`, behind the open `load`, as long as nothing else is due.
 
-        Returns the lengths of the steps that were applied and of the loads between them, ns; none if the loop is not
-        steady.
+        `begins` and `ends` are ns; `keys` of steps are for an overview. Returns the lengths of the steps that were
+        applied and of the loads between them, ns; none if the loop is not steady.
         """
         steps, shift, offset = self.steps, self.shift, self.steps.offset
-        ends = turns.times[1::2]
         count = bisect_left(ends, self._timer - shift)
-        begins, ends = turns.times[: 2 * count : 2], ends[:count]
-        keys, numbers = turns.keys, turns.numbers[: 2 * count : 2]
+        begins, ends, numbers = begins[:count], ends[:count], numbers[:count]
         if (
             not count or begins[0] + shift < self.now or numbers[0] + offset <= max(steps.progress.top, steps.safe)
-            or steps.running or self.blockers.keys() != {keys[0]} or self.fallback == ClockState.UNKNOWN
+            or steps.running or self.blockers.keys() != {load} or self.fallback == ClockState.UNKNOWN
             or not self._steady()
         ):  # fmt: skip
             return [], []
@@ -286,19 +286,20 @@ class Cursor(AccountState):
             return [], []
         outsides = [begins[0] + shift - self.now, *loads]
         loaded = sum(outsides)
-        self.totals[self.blockers.pop(keys[0])] += loaded
+        self.totals[self.blockers.pop(load)] += loaded
         between = self._outside_steps()
         outsides[0] = NOT_KNOWN if self._between is None else between - loaded + outsides[0] - self._between
         self._between = between
-        self.blockers[following(keys[2 * count - 1])] = rules.DATA_LOADING_TIME
+        latest = ev.key_behind(load, 2 * count - 1)
+        self.blockers[following(latest)] = rules.DATA_LOADING_TIME
         since, self.now = self.now, ends[-1] + shift
         steps.previous = numbers[-2] + offset if count > 1 else steps.last_step
-        steps.last_step, steps.latest = numbers[-1] + offset, keys[2 * count - 1]
+        steps.last_step, steps.latest = numbers[-1] + offset, latest
         starts, overs = ([time + shift for time in times] if shift else list(times) for times in (begins, ends))
-        moved = [number + offset for number in numbers] if offset else list(numbers)
+        moved = [number + offset for number in numbers] if offset else numbers
         if self.noted is not None:
             self.noted.append((NotedTurns(moved, starts, overs), since, self.now))
-        steps.push((moved, starts, nets, nets, outsides, [NOT_KNOWN] * count, list(keys[1 : 2 * count : 2])), overs)
+        steps.push(([*moved], starts, nets, nets, outsides, [NOT_KNOWN] * count, [*keys[:count]]), overs)
         self.clock = self.fallback
         return nets, loads
 

@@ -6,7 +6,7 @@ event before it. Nearly all events are :class:`Turns` of a loop, of which thousa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from operator import le, lt, sub
 from typing import Final, NamedTuple, TypeAlias
@@ -80,16 +80,22 @@ EVENT: Final = Row(NUMBER, _BYTE, _BYTE, KEY, NUMBER, COUNT, NUMBER, TEXT, make=
 STRIDE: Final = 0x9E3779B97F4A7C15  # between successive keys of a loop; odd, so that they repeat after 2**64 phases
 KEYS: Final = (1 << 64) - 1
 _make: Final = tuple.__new__  # a third of the time of a named tuple's constructor
+_UNSTRIDE: Final = pow(STRIDE, -1, KEYS + 1)
 _STRIDES: Final = frozenset({STRIDE, STRIDE - KEYS - 1})
 
 _LEAST: Final = -(KEYS >> 1)  # time that a record holds, ns
 
-Column: TypeAlias = "tuple[int, ...]"
+Column: TypeAlias = "Sequence[int]"
 
 
 def following(key: int) -> int:
     """Return the key of the phase that a loop begins in the moment in which the phase `key` ends."""
     return (key + STRIDE) & KEYS
+
+
+def key_behind(key: int, count: int) -> int:
+    """Return the key of the phase that a loop begins so many phases after the phase `key`."""
+    return (key + count * STRIDE) & KEYS
 
 
 def preceding(key: int) -> int:
@@ -106,16 +112,23 @@ class Turns(NamedTuple):
     """
 
     loaded: bool
-    times: Column
-    keys: Column
-    numbers: Column
-    flags: Column
-    left: Column = ()
+    times: tuple[int, ...]
+    keys: tuple[int, ...]
+    numbers: tuple[int, ...]
+    flags: tuple[int, ...]
+    left: tuple[int, ...] = ()
 
     @property
     def time(self) -> int:
         """The last moment, ns."""
         return self.times[-1]
+
+    @property
+    def steps(self) -> tuple[int, Column, Column, Column, Column]:
+        """Of whole turns that begin with the end of a load: its key, and begins, ends, numbers and keys of steps."""
+        _, times, keys, numbers, _, _ = self
+        whole = len(times) // 2 * 2
+        return keys[0], times[:whole:2], times[1::2], numbers[:whole:2], keys[1::2]
 
     @property
     def steady(self) -> bool:
@@ -163,6 +176,48 @@ class Turns(NamedTuple):
             loaded = not loaded
 
 
+class TurnColumns(NamedTuple):
+    """Successive whole turns of an undisturbed loop. Times do not go back, and the keys follow.
+
+    In each turn a step ends and its load begins, when a step `ended` (ns); the load ends and the next step begins, when
+    that has `begun` (ns).
+
+    Attributes:
+        key: of the step that ends first.
+        numbers: of the steps that begin.
+    """
+
+    key: int
+    ended: Column
+    begun: Column
+    numbers: range
+
+    @property
+    def time(self) -> int:
+        """The last moment, ns."""
+        return self.begun[-1]
+
+    def has(self, key: int) -> bool:
+        """Whether a step or load with this key ends in them."""
+        return ((key - self.key) * _UNSTRIDE & KEYS) < 2 * len(self.numbers)
+
+    def slice(self, begin: int, end: int | None = None) -> TurnColumns:
+        """Return those at the places from `begin` up to, not including, `end`."""
+        part = slice(begin, end)
+        return TurnColumns(key_behind(self.key, 2 * begin), self.ended[part], self.begun[part], self.numbers[part])
+
+    def events(self) -> Iterator[Event]:
+        """Yield the events of each turn."""
+        key = self.key
+        for ended, begun, number in zip(self.ended, self.begun, self.numbers, strict=True):
+            load = following(key)
+            yield _make(Event, (ended, END, STEP, key, number - 1, 0, 0, ""))
+            yield _make(Event, (ended, START, DATA_LOADING, load, number, 0, 0, ""))
+            yield _make(Event, (begun, END, DATA_LOADING, load, number, 0, 0, ""))
+            key = following(load)
+            yield _make(Event, (begun, START, STEP, key, number, 0, 0, ""))
+
+
 class DeviceEnds(NamedTuple):
     """The steps of `count` successive turns, from `key` on, left the device, the last at `time` (ns).
 
@@ -197,3 +252,12 @@ def events_of(items: Iterable[Item]) -> Iterator[Event]:
             yield item
         else:
             yield from item.events()
+
+
+def each_of(items: Iterable[Event | TurnColumns]) -> Iterator[Event]:
+    """Yield events, with those of turns one by one."""
+    for item in items:
+        if isinstance(item, TurnColumns):
+            yield from item.events()
+        else:
+            yield item

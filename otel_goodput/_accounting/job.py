@@ -13,6 +13,7 @@ from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event
 from otel_goodput._accounting.ledger import Ledger
 from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.rank_clocks import Offset, RankClocks
+from otel_goodput._accounting.rank_columns import RankParts
 from otel_goodput._accounting.rank_group import AGAIN as AGAIN
 from otel_goodput._accounting.rank_group import Cause as Cause
 from otel_goodput._accounting.rank_group import Costs as Costs
@@ -187,6 +188,14 @@ class JobAccount:
         """Take what `rank` did up to `known` (ns), in order. A step that was open the last time comes again, first."""
         self._clocks.compare(rank, steps)
         self._role(rank).feed(rank, steps, pieces, known)
+
+    def feed_whole(self, ranks: Mapping[int, tuple[RankParts, int]]) -> None:
+        """Take all that `ranks`, which have joined, did up to a moment (ns) each, before any of them leaves."""
+        for rank, (parts, _) in ranks.items():
+            self._clocks.compare_whole(rank, parts)
+        roles = {id(role): role for role in map(self._role, ranks)}
+        for role in roles.values():
+            role.feed_whole({rank: whole for rank, whole in ranks.items() if rank in role.ranks})
 
     def note(self, events: Iterable[Event], rank: int = 0) -> None:
         """Take events of the leader that hold for the job: see :func:`holds_for_job`. They are in order of time."""

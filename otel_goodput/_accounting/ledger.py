@@ -149,7 +149,7 @@ class Ledger(State):
             if self.pending != [*waiting.events()] or self._held.keys() != {key}:
                 return 0
             whole = waiting.followed(turns)
-        steps, loads = self.settled.apply_turns(whole) if whole.steady else ([], [])
+        steps, loads = self.settled.apply_turns(*whole.steps) if whole.steady else ([], [])
         count = 2 * len(steps)
         if not count:
             return 0

@@ -10,7 +10,8 @@ from itertools import islice
 from statistics import median
 from typing import Final, NamedTuple
 
-from otel_goodput._accounting.events import ATTEMPT, MARK, NOT_KNOWN, START, Event
+from otel_goodput._accounting.events import ATTEMPT, MARK, NOT_KNOWN, START, Event, TurnColumns
+from otel_goodput._accounting.rank_columns import RankParts
 from otel_goodput._accounting.rank_updates import RankUpdate
 from otel_goodput._accounting.ranks import NEVER, Piece, RankStep
 from otel_goodput._accounting.rules import NS
@@ -67,11 +68,25 @@ class RankClock:
         known = event.kind in (START, MARK) and 0 < event.arg < NEVER
         return event._replace(time=self.common(event.time), arg=self.common(event.arg) if known else event.arg)
 
+    def turns(self, turns: TurnColumns) -> TurnColumns:
+        """Return turns by the common clock."""
+        ahead, floor = self.offsets[-1].ahead, self._floors[-1]
+        if turns.ended[0] >= max(self.offsets[-1].since, floor + ahead):  # as all that is later
+            ended, begun = ([time - ahead for time in column] for column in (turns.ended, turns.begun))
+        else:
+            ended, begun = ([*map(self.common, column)] for column in (turns.ended, turns.begun))
+        return turns._replace(ended=ended, begun=begun)
 
-def by_common_clock(events: Iterable[Event], clocks: Mapping[int, RankClock]) -> Iterator[Event]:
+
+def by_common_clock(
+    events: Iterable[Event | TurnColumns], clocks: Mapping[int, RankClock]
+) -> Iterator[Event | TurnColumns]:
     """Yield the events of a rank by the common clock; `clocks` are those of its attempts, as far as they differ."""
     clock: RankClock | None = None
     for event in events:
+        if isinstance(event, TurnColumns):
+            yield event if clock is None else clock.turns(event)
+            continue
         if event.kind == ATTEMPT:
             clock = clocks.get(event.step)
         yield event if clock is None else clock.event(event)
@@ -120,12 +135,21 @@ class RankClocks:
     def compare(self, rank: int, steps: Iterable[RankStep]) -> None:
         """Remember some of the steps of `rank`."""
         for step in steps:
-            if not step.number % _EVERY and step.end != NOT_KNOWN:
+            if _tells(step):
                 ends = self._ends.setdefault(rank, {})
                 ends.pop(step.number, None)
                 ends[step.number] = step
                 if len(ends) > _KEPT:
                     del ends[next(iter(ends))]
+
+    def compare_whole(self, rank: int, parts: RankParts) -> None:
+        """The same of all that a rank did; only the last steps are looked at, as far as they are those that stay."""
+        count = 2 * _EVERY * _KEPT
+        steps = parts.ending(count)
+        while len(steps) >= count and sum(_tells(step) for step in {one.number: one for one in steps}.values()) < _KEPT:
+            count *= 2
+            steps = parts.ending(count)
+        self.compare(rank, steps)
 
     @property
     def disagree(self) -> Mapping[int, int]:
@@ -149,3 +173,7 @@ class RankClocks:
             if abs(middle) > TOO_FAR and max(apart) - min(apart) <= abs(middle) // _CONSTANT:
                 off[rank] = middle
         return dict(islice(sorted(off.items()), _KEPT))
+
+
+def _tells(step: RankStep) -> bool:
+    return not step.number % _EVERY and step.end != NOT_KNOWN

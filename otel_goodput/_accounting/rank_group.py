@@ -15,10 +15,12 @@ from otel_goodput._accounting.cost_bins import CostBins
 from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event
 from otel_goodput._accounting.job_events import JobEvents
 from otel_goodput._accounting.ledger import Ledger
+from otel_goodput._accounting.rank_columns import FEWEST, ColumnMerger, RankWalk
 from otel_goodput._accounting.ranks import NEVER, JobStep, Piece, RankMerger, RankStep, Stretch
 from otel_goodput._accounting.rules import NS, SAVE
 from otel_goodput._accounting.totals import Totals
 
+TOGETHER: Final = 1024  # steps of each rank that are decided together
 AGAIN: Final = 60 * NS  # a job that waits for the same within so long has waited all the time
 _FOR_ALL: Final = frozenset({ev.DURABLE, ev.LABEL, ev.NOTICE, ev.LIMIT, ev.LOOP, ev.SLICES})
 
@@ -102,7 +104,8 @@ class RankGroup:
         self.ledger = Ledger(spans) if ledger is None else ledger
         self.costs = Costs()
         settled = self.ledger.settled
-        self.merger = RankMerger(spread, NOT_KNOWN if settled.begin is None else settled.now, expected)
+        reached = NOT_KNOWN if settled.begin is None else settled.now
+        self.merger: RankMerger = ColumnMerger(spread, reached, expected)
         self._events = JobEvents(self.ledger)
         self._record = self.ledger.feed if record is None else record
         self._leaders: deque[Event] = deque()
@@ -139,6 +142,27 @@ class RankGroup:
         self.merger.feed(rank, steps, pieces, known)
         self._take()
 
+    def feed_whole(self, ranks: Mapping[int, RankWalk]) -> None:
+        """Take all that `ranks` did."""
+        walks, most, more = dict(ranks), FEWEST, 0
+        while walks:
+            done, merger = 0, self.merger
+            ahead = {rank: columns for rank, walk in walks.items() if (columns := walk.ahead) is not None}
+            if len(ahead) == len(walks) and isinstance(merger, ColumnMerger):
+                done = merger.decide_columns(ahead, most)
+                for walk in walks.values():
+                    walk.pass_by(done)
+            most = min(2 * max(done, FEWEST), TOGETHER)
+            if done:
+                more = 0
+            else:
+                number = max(walk.number for walk in walks.values()) + more
+                for rank, walk in walks.items():
+                    merger.feed(rank, *walk.until(number))
+                walks = {rank: walk for rank, walk in walks.items() if not walk.over}
+                more = min(2 * more + 1, FEWEST)
+            self._take()
+
     def note(self, events: Iterable[Event]) -> None:
         """Take events of the leader that hold for the job: see :func:`holds_for_job`. They are in order of time."""
         self._leaders += events
@@ -172,7 +196,7 @@ class RankGroup:
         self._record(self._with_noted(self._events.events(merger.undecided(end)), noted))
         self._record(self._events.end(end, failed=failed))
         self._leaders.clear()
-        self.merger = RankMerger(merger.spread, end)
+        self.merger = ColumnMerger(merger.spread, end)
         self.merger.common, self.merger.apart = merger.common, merger.apart
 
     def ledger_at(self, moment: int) -> Ledger:

@@ -11,6 +11,7 @@ from otel_goodput._accounting.account_state import AccountState, Noted, NotedTur
 from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.events import FAILED, NO_STEP, NONBLOCKING, NOT_KNOWN, Event
 from otel_goodput._accounting.execution import Execution
+from otel_goodput._accounting.rank_columns import FEWEST, RankPart, StepColumns
 from otel_goodput._accounting.rank_groups import MOST, grouped
 from otel_goodput._accounting.ranks import DIED, STEP_TIME, Piece, RankStep
 from otel_goodput._accounting.rules import (
@@ -138,7 +139,7 @@ class RankNotes:
     Attributes:
         rows: whose time passed, in order, as far as that is not final.
         since: what was before this moment is final, ns; ``NOT_KNOWN`` before the first job.
-        steps, pieces: what is final, in order.
+        steps, pieces: what is final, in order; of a whole run, after `parts`.
         size: of the groups of steps; the last group may be in parts.
     """
 
@@ -147,6 +148,7 @@ class RankNotes:
         self.rows: list[Noted] = []
         self.steps: list[RankStep] = []
         self.pieces: list[Piece] = []
+        self.parts: list[RankPart | StepColumns] = []
         self._whole = whole
         self._away = False  # the rank's job has not begun, or its end has been taken
         self.size = 1
@@ -333,6 +335,10 @@ class RankNotes:
                 self._add_groups(cursor, turns, loads)
                 return
             self._add_piece(cursor, begin, turns.begins[0], DATA_LOADING_TIME)
+            if self._whole and len(loads) >= FEWEST:
+                self.parts += RankPart(self.steps, self.pieces), StepColumns.packed(*turns)
+                self.steps, self.pieces = [], []
+                return
             rest = zip(loads[1:], turns.begins[1:], repeat(DATA_LOADING_TIME), repeat(""), strict=False)
             self.pieces += map(_make, repeat(Piece), rest)
             self.steps += map(_make, repeat(RankStep), zip(*turns, repeat(0), strict=False))

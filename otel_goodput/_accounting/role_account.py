@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import methodcaller
 from typing import Final
 
 from otel_goodput._accounting.events import NOT_KNOWN, Event
 from otel_goodput._accounting.ledger import Ledger
+from otel_goodput._accounting.rank_columns import RankParts, RankWalk
 from otel_goodput._accounting.rank_group import RankGroup
 from otel_goodput._accounting.ranks import NEVER, Piece, RankStep
 from otel_goodput._accounting.totals import Totals
@@ -89,6 +90,16 @@ class RoleAccount:
         """Take what `rank` did up to `known` (ns), in order. A step that was open the last time comes again, first."""
         self._call(rank, methodcaller("feed", rank, steps, pieces, known))
 
+    def feed_whole(self, ranks: Mapping[int, tuple[RankParts, int]]) -> None:
+        """Take all that `ranks` did, each up to a moment (ns), before any of them leaves."""
+
+        def feed(*some: int) -> Call:
+            return lambda group: group.feed_whole({rank: RankWalk(*ranks[rank]) for rank in some})
+
+        feed(*ranks)(self.group)
+        self._log += [(rank, feed(rank)) for rank in ranks]
+        self._judge()
+
     def note(self, rank: int, events: Sequence[Event]) -> None:
         """Take events of the leader, `rank`, that hold for the job, and so for each rank. They are in order of time."""
         if self._apart:
@@ -119,15 +130,19 @@ class RoleAccount:
         call(self.group)
         if self._trial:
             self._log.append((rank, call))
-            merger = self.group.merger
-            if merger.common + merger.apart >= TRIAL or len(self._log) >= max(FEWEST, LOGGED * len(self.ranks)):
-                self._trial = False
-                if merger.together:
-                    self._log.clear()
-                    self._own.clear()
-                else:
-                    self._part()
-                    self._apart = True
+            self._judge()
+
+    def _judge(self) -> None:
+        """End the trial, if enough is known."""
+        merger = self.group.merger
+        if merger.common + merger.apart >= TRIAL or len(self._log) >= max(FEWEST, LOGGED * len(self.ranks)):
+            self._trial = False
+            if merger.together:
+                self._log.clear()
+                self._own.clear()
+            else:
+                self._part()
+                self._apart = True
 
     def _account_of(self, rank: int) -> RankGroup:
         if rank not in self._own:

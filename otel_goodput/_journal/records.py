@@ -358,6 +358,11 @@ def decode_segment(data: bytes, names: Names, skip: int = 0, skipped: list[Skip]
     header = decode_header(data)
     body = data[HEADER_SIZE + skip * SIZE : HEADER_SIZE + used(data) * SIZE]
     yield from decode_records(body, names, skip, [] if skipped is None else skipped)
+    yield from beat_of(header)
+
+
+def beat_of(header: SegmentHeader) -> Iterator[Record]:
+    """Yield the heartbeat of a header as a HEARTBEAT, if there is one."""
     if header.heartbeat:
         yield Record(ev.HEARTBEAT, 0, 0, "", 0, ev.NO_STEP, header.heartbeat)
 

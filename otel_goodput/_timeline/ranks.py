@@ -1,28 +1,30 @@
 """The account of a job of several ranks from the journals of all of them (rule R11).
 
-Each journal is read as a whole, one after the other; what is held are the steps and pieces of all ranks.
+Each journal is read as a whole, one after the other; what is held are the steps and pieces of all ranks, most of them
+as columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice, pairwise, takewhile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise, takewhile
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.cursor import Cursor
-from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event
+from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event, TurnColumns
 from otel_goodput._accounting.job import ABSENT, JobAccount, holds_for_job
 from otel_goodput._accounting.rank_clocks import RankClock, by_common_clock
+from otel_goodput._accounting.rank_columns import RankPart, RankParts
 from otel_goodput._accounting.rank_updates import Opened, RankNotes
-from otel_goodput._accounting.ranks import STEP_TIME, Piece, RankStep
+from otel_goodput._accounting.ranks import STEP_TIME
 from otel_goodput._accounting.rules import DATA_LOADING, JOB, STEP
 from otel_goodput._journal.clock_offsets import clocks_of, read_offsets
 from otel_goodput._journal.facts import facts_of
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._runtime import files
 from otel_goodput._timeline.damage import Damages
-from otel_goodput._timeline.reader import all_events
+from otel_goodput._timeline.reader import all_turns
 from otel_goodput._timeline.run_state import ENDED, FAILED, RUNNING, state_of
 
 MERGED_BYTES: Final = 6 * files.MIB  # of the journals of all ranks: they are merged in some five seconds
@@ -39,55 +41,87 @@ class RankDigest(NamedTuple):
     Attributes:
         begin, end: from the begin of its first job to the end of its latest one, or to its last sign of life, ns.
         ended, failed: the latest job ended by itself; with an error.
-        steps, pieces: what it did, each in order.
+        parts: what it did.
         noted: what it recorded that holds for the job, if it is the leader.
     """
 
     begin: int
     end: int
     ended: bool
-    steps: list[RankStep]
-    pieces: list[Piece]
+    parts: RankParts
     noted: Sequence[Event] = ()
     failed: bool = False
 
     @property
     def opened(self) -> Opened | None:
         """What the rank was doing at `end`; None if its job is over, or no phase was open."""
-        step = self.steps[-1] if self.steps and self.steps[-1].end == NOT_KNOWN else None
-        number = NO_STEP if step is None else step.number
         if self.ended:
             return None
-        if self.pieces and self.pieces[-1].end == self.end:
-            return Opened(self.pieces[-1].category, self.pieces[-1].name, number, self.pieces[-1].begin)
+        latest, parts = self.parts.latest, self.parts.parts
+        step = latest if latest is not None and latest.end == NOT_KNOWN else None
+        number = NO_STEP if step is None else step.number
+        pieces = parts[-1].pieces if parts and isinstance(parts[-1], RankPart) else ()
+        if pieces and pieces[-1].end == self.end:
+            return Opened(pieces[-1].category, pieces[-1].name, number, pieces[-1].begin)
         return None if step is None else Opened(STEP_TIME, "", number, step.begin)
 
 
-def digest_of(events: Iterable[Event]) -> RankDigest | None:
+def digest_of(events: Iterable[Event | TurnColumns]) -> RankDigest | None:
     """Return the digest of a rank that recorded `events`, in the order in which a reader gives them; None of no job."""
     cursor, notes, noted = Cursor(), RankNotes(whole=True), list[Event]()
     cursor.noted = notes.rows
     covers = cursor.steps.covers = {}
-    events = iter(events)
-    while some := list(islice(events, TOGETHER)):
-        kinds = [event[1:3] for event in some]
-        shifting = [at for at, kind in enumerate(kinds) if kind in _SHIFTING]
-        for begin, end in pairwise(sorted({0, len(some), *shifting, *(at + 1 for at in shifting)})):
-            cursor.apply_all(some[begin:end])
-            marked = (
-                one
-                for event, kind in zip(some[begin:end], kinds[begin:end], strict=True)
-                if kind not in _OF_LOOPS
-                for one in holds_for_job(event, covers)
-            )
-            noted += [one._replace(time=one.time + cursor.shift) for one in marked]
+    for some in _together(events):
+        if isinstance(some, TurnColumns):
+            _apply_turns(cursor, some)
+        else:
+            noted += _apply(cursor, some, covers)
         notes.settle(cursor, notes.position)
     if cursor.begin is None:
         return None
     cursor.drain()
     update = notes.take(cursor, cursor.now, cursor.now, None, last=True)
     failed = cursor.ended and not cursor.clean
-    return RankDigest(cursor.begin, cursor.now, cursor.ended, list(update.steps), list(update.pieces), noted, failed)
+    parts = RankParts([*notes.parts, RankPart(update.steps, update.pieces)])
+    return RankDigest(cursor.begin, cursor.now, cursor.ended, parts, noted, failed)
+
+
+def _together(events: Iterable[Event | TurnColumns]) -> Iterator[list[Event] | TurnColumns]:
+    some: list[Event] = []
+    for one in events:
+        if isinstance(one, Event):
+            some.append(one)
+            if len(some) < TOGETHER:
+                continue
+        if some:
+            yield some
+            some = []
+        if isinstance(one, TurnColumns):
+            for at in range(0, len(one.numbers), TOGETHER):
+                yield one.slice(at, at + TOGETHER)
+    if some:
+        yield some
+
+
+def _apply(cursor: Cursor, some: Sequence[Event], covers: Mapping[int, int]) -> Iterator[Event]:
+    """Apply events; yield what of them holds for the job."""
+    kinds = [event[1:3] for event in some]
+    shifting = [at for at, kind in enumerate(kinds) if kind in _SHIFTING]
+    for begin, end in pairwise(sorted({0, len(some), *shifting, *(at + 1 for at in shifting)})):
+        cursor.apply_all(some[begin:end])
+        for event, kind in zip(some[begin:end], kinds[begin:end], strict=True):
+            if kind not in _OF_LOOPS:
+                for one in holds_for_job(event, covers):
+                    yield one._replace(time=one.time + cursor.shift)
+
+
+def _apply_turns(cursor: Cursor, turns: TurnColumns) -> None:
+    """Apply turns: together from the end of the first load to the begin of the last one, if they are steady."""
+    ending, loading, *_ = turns.slice(0, 1).events()
+    cursor.apply_all([ending, loading])
+    steps, _ = cursor.apply_turns(loading.key, turns.begun[:-1], turns.ended[1:], turns.numbers[:-1])
+    rest = turns.slice(len(steps)).events()
+    cursor.apply_all([*rest][2:])
 
 
 def read_digest(
@@ -101,11 +135,11 @@ def read_digest(
 
     For `damages` see ``all_events``. `clocks` are those of ranks by attempt, if they have been read.
     """
-    events: Iterable[Event] = all_events(folder, rank, damages)
+    events: Iterable[Event | TurnColumns] = all_turns(folder, rank, damages)
     if own := (clocks_of(read_offsets(folder)) if clocks is None else clocks).get(rank):
         events = by_common_clock(events, own)
     if before is not None:
-        events = takewhile(lambda event: event.kind != ev.ATTEMPT or event.step < before, events)
+        events = takewhile(lambda one: one[1] != ev.ATTEMPT or not isinstance(one, Event) or one.step < before, events)
     return digest_of(events)
 
 
@@ -178,8 +212,7 @@ def _feed(account: JobAccount, folder: RunDirectory, digests: Mapping[int, RankD
         account.join(rank, digest.begin)
     if digests:
         account.note(digests[min(digests)].noted, min(digests))
-    for rank, digest in digests.items():
-        account.feed(rank, digest.steps, digest.pieces, digest.end)
+    account.feed_whole({rank: (digest.parts, digest.end) for rank, digest in digests.items()})
 
 
 def state_of_rank(folder: RunDirectory, rank: int, digest: RankDigest) -> str:

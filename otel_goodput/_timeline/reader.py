@@ -6,6 +6,7 @@ It holds one segment at a time, and it does not raise because of what the files 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -16,12 +17,13 @@ from typing import Any, Final, NamedTuple
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._accounting.device import NEVER, left_at, place
-from otel_goodput._accounting.events import Event, following
+from otel_goodput._accounting.events import Event, TurnColumns, each_of, following
 from otel_goodput._accounting.phase_history import Phases
 from otel_goodput._journal import records
 from otel_goodput._journal.notes import Note
-from otel_goodput._journal.records import NAME, SEGMENT_NAME, Names, Record, SegmentFile, Skip
+from otel_goodput._journal.records import NAME, SEGMENT_NAME, TURN, Names, Record, SegmentFile, Skip
 from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.turn_columns import decode_columns
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_duration
 from otel_goodput._timeline.damage import Damages, ReadSegment
@@ -31,6 +33,7 @@ Position = tuple[int, int, int]  # attempt, segment, record
 OVERLAP: Final = "attempts at once"  # kind of a note
 SHORTEST: Final = NS  # a process that is ending may still write for a moment
 _HOLES: Final = 64  # remembered of one segment
+_OF_DEVICE: Final = frozenset({ev.OBSERVED, ev.DEVICE_END, ev.UNOBSERVED, ev.MARK})
 _BEHIND: Final = 16  # places after the last record of a segment that is left, which a thread may have taken
 
 
@@ -69,6 +72,7 @@ class Part(NamedTuple):
     segment: SegmentFile  # where it is from
     entries: list[Record]  # with the heartbeat of its header as the last one; empty if it cannot be read
     number: int  # of this segment among all, from 1
+    columns: Sequence[TurnColumns] = ()  # what entries of the kind TURN stand for
 
 
 class Overlaps:
@@ -126,9 +130,10 @@ class Overlaps:
 
 
 class Reader:
-    """Reads the segments that a process has left by now."""
+    """Reads the segments that a process has left by now; with `in_columns`, most turns as columns."""
 
-    def __init__(self, run: RunDirectory, process: int = 0) -> None:
+    def __init__(self, run: RunDirectory, process: int = 0, *, in_columns: bool = False) -> None:
+        self._in_columns = in_columns
         self.unlisted: list[tuple[Path, Exception]] = []  # what looks like a segment and is none, with the reason
         self.segments = run.segments(process, left_out=lambda path, error: self.unlisted.append((path, error)))
         self.overlaps = Overlaps(self.segments)
@@ -157,20 +162,22 @@ class Reader:
             if segment.number > first:
                 damages.missing(segment.attempt, first, segment.number - 1)
             after = segment.attempt, segment.number + 1
-            entries: list[Record] = []
+            entries, columns = list[Record](), list[TurnColumns]()
             if segment.path not in left_out:
                 self.segment = segment
                 last = count == len(self.segments) or self.segments[count].attempt != segment.attempt
                 skip = start[2] if start is not None and at == start[:2] else 0
-                entries = self._decoded(segment, damages, skip, last=last)
-            yield Part(segment.attempt, segment, entries, count)
+                entries = self._decoded(segment, damages, skip, columns, last=last)
+            yield Part(segment.attempt, segment, entries, count, columns)
 
-    def _decoded(self, segment: SegmentFile, damages: Damages, skip: int, *, last: bool) -> list[Record]:
+    def _decoded(
+        self, segment: SegmentFile, damages: Damages, skip: int, columns: list[TurnColumns], *, last: bool
+    ) -> list[Record]:
         reached = self.reached
         skipped: list[Skip] = []
         try:
             data, room = segment.contents()
-            entries = list(records.decode_segment(data, reached.names, skip, skipped))
+            entries = self._entries(data, segment.attempt, skip, skipped, columns)
         except (OSError, EOFError, ValueError) as error:
             self.unreadable.add(segment.path)
             damages.left_out(segment.path.name, error)
@@ -178,15 +185,32 @@ class Reader:
         self._move(segment, max(skip, records.used(data)), [at for at, why in skipped if why != records.UNKNOWN])
         self._end_step(entries, *records.left_step(data))
         entries = self.overlaps.kept(segment.attempt, entries)
-        times = [one.time for one in entries if one.kind < NAME]
+        times = [one.time for one in entries if one.kind < NAME] + [one.ended[0] for one in columns]
         sealed = segment.path.suffix == ".gz"
         read = ReadSegment(segment.path.name, data, room, skipped, skip, sealed, last, reached.phases)
         damages.segment(read, (min(times), max(times)) if times else None)
         reached.begin(entries)
         if not last:
             for one in entries:
+                if one.kind == TURN:  # what begins in these ends in them, but for the last step
+                    reached.phases.end(one.key)
+                    one = _begun(columns[one.step])
                 reached.phases.take(one.kind, one.key, one)
         return entries
+
+    def _entries(
+        self, data: bytes, attempt: int, skip: int, skipped: list[Skip], columns: list[TurnColumns]
+    ) -> list[Record]:
+        reached = self.reached
+        if self._in_columns:
+            left_out: list[Skip] = []
+            entries = list(decode_columns(data, reached.names, skip, left_out, columns))
+            until = self.overlaps.until(attempt) if columns else None
+            if not any(one.has(reached.left) or (until is not None and one.time > until) for one in columns):
+                skipped += left_out
+                return entries
+            columns.clear()  # not all of them count
+        return list(records.decode_segment(data, reached.names, skip, skipped))
 
     def _end_step(self, entries: list[Record], key: int, ended: int) -> None:
         """End the loop's step `key` at `ended` (ns), and begin the next data load, as the header of a segment says.
@@ -222,6 +246,12 @@ class Reader:
             self.reached.holes |= {(segment.attempt, segment.number, at) for at in holes}
 
 
+def _begun(turns: TurnColumns) -> Record:
+    """Return the step that is open after `turns`."""
+    *_, last = turns.slice(len(turns.numbers) - 1).events()
+    return Record(last.kind, last.phase, 0, "", last.key, last.step, last.time)
+
+
 def _open_step(entries: Sequence[Record], before: Record | None) -> Record | None:
     """Return the step that began last and is open after `entries`; `before`: the one before them."""
     ended: set[int] = set()
@@ -242,17 +272,89 @@ def all_events(run: RunDirectory, process: int = 0, damages: Damages | None = No
 
     What has to be left out is added to `damages`, or logged if `damages` is None.
     """
+    for events in _attempts(Reader(run, process), damages):
+        yield from ordered([one for one in events if isinstance(one, Event)])
+
+
+def all_turns(run: RunDirectory, process: int = 0, damages: Damages | None = None) -> Iterator[Event | TurnColumns]:
+    """The same, but with most turns of undisturbed loops together."""
+    for events in _attempts(Reader(run, process, in_columns=True), damages):
+        yield from in_order(events)
+
+
+def _attempts(reader: Reader, damages: Damages | None) -> Iterator[list[Event | TurnColumns]]:
+    """Yield what was recorded in each attempt, as it was recorded."""
     left_out = Damages() if damages is None else damages
     attempt = -1
-    events: list[Event] = []
-    for part in Reader(run, process).records(left_out):
+    events: list[Event | TurnColumns] = []
+    for part in reader.records(left_out):
         if part.attempt != attempt:
-            yield from ordered(events)
+            yield events
             attempt, events = part.attempt, []
-        events += records.events_of(part.entries)
-    yield from ordered(events)
+        at = 0
+        for behind, turns in _places(part):
+            events += records.events_of(part.entries[at:behind])
+            events.append(turns)
+            at = behind + 1
+        events += records.events_of(part.entries[at:])
+    yield events
     if damages is None:
         left_out.log()
+
+
+def _places(part: Part) -> Iterator[tuple[int, TurnColumns]]:
+    if part.columns:
+        for at, entry in enumerate(part.entries):
+            if entry.kind == TURN:
+                yield at, part.columns[entry.step]
+
+
+def in_order(items: Sequence[Event | TurnColumns]) -> Iterator[Event | TurnColumns]:
+    """Yield what was recorded in one attempt in time order; turns are divided where something is in between."""
+    together = [(at, one) for at, one in enumerate(items) if isinstance(one, TurnColumns)]
+    single = [(at, one) for at, one in enumerate(items) if isinstance(one, Event)]
+    if any(before.time > after.ended[0] for (_, before), (_, after) in pairwise(together)) or any(
+        one[1] in _OF_DEVICE or (one[1] == ev.END and one[5] & ev.ON_DEVICE) for _, one in single
+    ):
+        yield from ordered(list(each_of(items)))
+        return
+    yield from [one for _, one in single if one[1] == ev.ATTEMPT]
+    waiting = sorted((one for one in single if one[1][1] != ev.ATTEMPT), key=lambda one: one[1][0])
+    waiting.reverse()
+    for at, turns in together:
+        while waiting and (waiting[-1][1][0], waiting[-1][0]) < (turns.ended[0], at):
+            yield waiting.pop()[1]
+        if waiting and (waiting[-1][1][0], waiting[-1][0]) < (turns.time, at):
+            yield from _divided(at, turns, waiting)
+        else:
+            yield turns
+    while waiting:
+        yield waiting.pop()[1]
+
+
+def _divided(at: int, turns: TurnColumns, waiting: list[tuple[int, Event]]) -> Iterator[Event | TurnColumns]:
+    """Yield turns that were recorded at the place `at`, with the events in between, which are taken from `waiting`."""
+    first, count = 0, len(turns.numbers)
+    while waiting:
+        place, (time, *_) = waiting[-1]
+        behind = bisect_left if place < at else bisect_right
+        turn = behind(turns.begun, time, first)  # those before it are over then
+        if turn == count:
+            break
+        if first < turn:
+            yield turns.slice(first, turn)
+        first = turn
+        if behind((turns.ended[turn],), time):  # it is in this turn
+            ending, loading, loaded, beginning = turns.slice(turn, turn + 1).events()
+            yield from (ending, loading)
+            while waiting and (waiting[-1][1][0], waiting[-1][0]) < (loaded.time, at):
+                yield waiting.pop()[1]
+            yield from (loaded, beginning)
+            first += 1
+        else:
+            yield waiting.pop()[1]
+    if first < count:
+        yield turns.slice(first)
 
 
 def ordered(events: list[Event]) -> Iterator[Event]:

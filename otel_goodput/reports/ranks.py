@@ -340,7 +340,7 @@ def _waiting(
 
 def _behind(digests: Mapping[int, RankDigest]) -> Mapping[Cause, int]:
     """Return which rank all others waited for, in a step that it had not begun, and since when (ns)."""
-    opened = {rank: digest.opened for rank, digest in digests.items() if digest.steps}
+    opened = {rank: digest.opened for rank, digest in digests.items() if digest.parts.latest is not None}
     inside = {rank: one for rank, one in opened.items() if one is not None and one.category == STEP_TIME}
     others = [rank for rank in opened if rank not in inside]
     if len(others) != 1 or len({one.number for one in inside.values()}) != 1:

@@ -224,9 +224,9 @@ def check(sequence: list[Item], fate: random.Random, spans: Sequence[int], most:
     together, alone = Ledger(spans), Ledger(spans)
     taken = 0
 
-    def counting(self: Cursor, turns: Turns) -> tuple[list[int], list[int]]:
+    def counting(self: Cursor, *turns: Any) -> tuple[list[int], list[int]]:
         nonlocal taken
-        steps, loads = apply_turns(self, turns)
+        steps, loads = apply_turns(self, *turns)
         taken += 2 * len(steps)
         return steps, loads
 
