@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import islice, repeat
 from operator import and_, le, sub
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 from otel_goodput._accounting.events import KEYS, TurnColumns
 from otel_goodput._journal.records import (
+    BODY,
     HEADER_SIZE,
+    LARGEST,
+    LOAD,
     SEALED,
     SIZE,
     TURN,
@@ -28,7 +32,9 @@ from otel_goodput._journal.records import (
 
 FEWEST: Final = 64  # turns: fewer are read one by one
 _RUNS: Final = re.compile(b"%c{%d,}" % (TURN, FEWEST))
+LARGE: Final = 8192 * SIZE  # bytes of a segment: with so many, it pays to load numpy, if it is installed
 _CHECK: Final = 0xFFFF
+_EARLIEST: Final = LOAD - LARGEST  # a time from which a load can be subtracted
 _STRIDES: Final = frozenset({TURN_STRIDE & KEYS, (TURN_STRIDE & KEYS) - KEYS - 1})
 
 
@@ -42,10 +48,11 @@ def decode_columns(
     """
     header = decode_header(data)
     body = data[HEADER_SIZE + skip * SIZE : HEADER_SIZE + used(data) * SIZE]
+    read = _quick() if len(body) >= LARGE else turn_columns
     at = 0
     for run in _RUNS.finditer(body[::SIZE]):
         first, behind = run.start() + 1, run.end() - 1
-        turns = turn_columns(body[first * SIZE : behind * SIZE])
+        turns = read(body[first * SIZE : behind * SIZE])
         if turns is not None:
             yield from decode_records(body[at * SIZE : first * SIZE], names, skip + at, skipped)
             yield Record(TURN, 0, 0, "", turns.key, len(columns), turns.time)
@@ -70,3 +77,55 @@ def turn_columns(rows: bytes) -> TurnColumns | None:
     ):
         return None
     return TurnColumns(keys[0], ended, times, following)
+
+
+def with_numpy(numpy: Any) -> Callable[[bytes], TurnColumns | None]:
+    """Return what does the same as :func:`turn_columns` in a fifth of the time."""
+    fields = numpy.dtype(
+        {
+            "names": ["key", "load", "number", "time"],
+            "formats": ["<u8", "<u4", "<u4", "<i8"],
+            "offsets": [6, 14, 18, 22],
+            "itemsize": SIZE,
+        }
+    )
+    # A checksum is the exclusive or of one number for each 16 bits of the body, and of that of a body of zeros.
+    empty = crc32(bytes(BODY.size)) & _CHECK
+    parts: list[Any] = []
+    for place in range(0, BODY.size, 2):
+        part = numpy.zeros(1, numpy.uint16)
+        for bit in range(16):
+            body = bytes(place) + (1 << bit).to_bytes(2, "little") + bytes(BODY.size - place - 2)
+            part = numpy.concatenate((part, part ^ numpy.uint16((crc32(body) & _CHECK) ^ empty)))
+        parts.append(part)
+
+    def columns(rows: bytes) -> TurnColumns | None:
+        words = numpy.frombuffer(rows, "<u2").reshape(-1, SIZE // 2)
+        check = words[:, -1] ^ numpy.uint16(empty)
+        for at, part in enumerate(parts):
+            check ^= part[words[:, at]]
+        if check.any() or any(rows[1::SIZE]):
+            return None
+        read = numpy.frombuffer(rows, fields)
+        times, numbers = read["time"].astype(numpy.int64), read["number"].astype(numpy.int64)
+        ended, first = times - read["load"], int(numbers[0])
+        if (
+            (numpy.diff(read["key"]) != numpy.uint64(TURN_STRIDE & KEYS)).any()
+            or (numpy.diff(numbers) != 1).any()
+            or (times[:-1] > ended[1:]).any()
+            or times.min() < _EARLIEST
+        ):
+            return None
+        following = range(first, first + len(numbers))
+        return TurnColumns(int(read["key"][0]), ended.tolist(), times.tolist(), following)
+
+    return columns
+
+
+@cache
+def _quick() -> Callable[[bytes], TurnColumns | None]:
+    try:
+        import numpy
+    except Exception:  # there is none, or it is broken
+        return turn_columns
+    return with_numpy(numpy)

@@ -101,7 +101,7 @@ def test_the_updates_of_a_rank_are_its_partition(rows: Rows, seed: int, often: f
     tracer = traced(sequence, at=timeline.latest)
     assert (list(update.steps), list(update.pieces)) == expected(tracer)
     digest = digest_of([*sequence, Event(timeline.latest, ev.HEARTBEAT)])
-    assert (([], []) if digest is None else (digest.steps, digest.pieces)) == expected(tracer)
+    assert (([], []) if digest is None else (digest.parts.steps, digest.parts.pieces)) == expected(tracer)
 
 
 @pytest.mark.parametrize("often", [0, 0.2])

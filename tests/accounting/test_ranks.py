@@ -470,11 +470,11 @@ def test_a_job_of_one_rank_has_the_partition_of_that_rank(rows: Rows) -> None:
     digest = digest_of([*events, Event(timeline.latest, ev.HEARTBEAT)])
     if digest is None:
         return
-    if digest.pieces and digest.pieces[-1][1:3] == (digest.end, RECOVERY):
+    if digest.parts.pieces and digest.parts.pieces[-1][1:3] == (digest.end, RECOVERY):
         return  # nothing has happened since it came back
     job = JobAccount()
     job.join(0, digest.begin)
-    job.feed(0, digest.steps, digest.pieces, digest.end)
+    job.feed(0, digest.parts.steps, digest.parts.pieces, digest.end)
     assert parts(job.totals(digest.end).run) == parts(own)
 
 
