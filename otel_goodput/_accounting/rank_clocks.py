@@ -135,7 +135,7 @@ class RankClocks:
     def compare(self, rank: int, steps: Iterable[RankStep]) -> None:
         """Remember some of the steps of `rank`."""
         for step in steps:
-            if _tells(step):
+            if not step.number % _EVERY and step.end != NOT_KNOWN:
                 ends = self._ends.setdefault(rank, {})
                 ends.pop(step.number, None)
                 ends[step.number] = step
@@ -143,13 +143,14 @@ class RankClocks:
                     del ends[next(iter(ends))]
 
     def compare_whole(self, rank: int, parts: RankParts) -> None:
-        """The same of all that a rank did; only the last steps are looked at, as far as they are those that stay."""
-        count = 2 * _EVERY * _KEPT
-        steps = parts.ending(count)
-        while len(steps) >= count and sum(_tells(step) for step in {one.number: one for one in steps}.values()) < _KEPT:
-            count *= 2
-            steps = parts.ending(count)
-        self.compare(rank, steps)
+        """The same of all that a rank did."""
+        latest: dict[int, RankStep] = {}
+        for step in parts.multiples(_EVERY):
+            if step.end != NOT_KNOWN:
+                latest.setdefault(step.number, step)
+                if len(latest) == _KEPT:
+                    break
+        self.compare(rank, reversed(latest.values()))
 
     @property
     def disagree(self) -> Mapping[int, int]:
@@ -173,7 +174,3 @@ class RankClocks:
             if abs(middle) > TOO_FAR and max(apart) - min(apart) <= abs(middle) // _CONSTANT:
                 off[rank] = middle
         return dict(islice(sorted(off.items()), _KEPT))
-
-
-def _tells(step: RankStep) -> bool:
-    return not step.number % _EVERY and step.end != NOT_KNOWN

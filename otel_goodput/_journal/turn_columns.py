@@ -32,8 +32,9 @@ from otel_goodput._journal.records import (
 
 FEWEST: Final = 64  # turns: fewer are read one by one
 _RUNS: Final = re.compile(b"%c{%d,}" % (TURN, FEWEST))
-LARGE: Final = 8192 * SIZE  # bytes of a segment: with so many, it pays to load numpy, if it is installed
+MANY: Final = 100_000  # records: with so many, it pays to load numpy, if it is installed
 _CHECK: Final = 0xFFFF
+_records = 0  # read so far
 _EARLIEST: Final = LOAD - LARGEST  # a time from which a load can be subtracted
 _STRIDES: Final = frozenset({TURN_STRIDE & KEYS, (TURN_STRIDE & KEYS) - KEYS - 1})
 
@@ -48,7 +49,9 @@ def decode_columns(
     """
     header = decode_header(data)
     body = data[HEADER_SIZE + skip * SIZE : HEADER_SIZE + used(data) * SIZE]
-    read = _quick() if len(body) >= LARGE else turn_columns
+    global _records
+    _records += len(body) // SIZE
+    read = turn_columns if _records < MANY else _quick()
     at = 0
     for run in _RUNS.finditer(body[::SIZE]):
         first, behind = run.start() + 1, run.end() - 1
@@ -125,7 +128,7 @@ def with_numpy(numpy: Any) -> Callable[[bytes], TurnColumns | None]:
 @cache
 def _quick() -> Callable[[bytes], TurnColumns | None]:
     try:
-        import numpy
+        import numpy as np
     except Exception:  # there is none, or it is broken
         return turn_columns
-    return with_numpy(numpy)
+    return with_numpy(np)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.cursor import Cursor
-from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event, TurnColumns
+from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event, TurnColumns, following
 from otel_goodput._accounting.job import ABSENT, JobAccount, holds_for_job
 from otel_goodput._accounting.rank_clocks import RankClock, by_common_clock
 from otel_goodput._accounting.rank_columns import RankPart, RankParts
@@ -29,7 +29,8 @@ from otel_goodput._timeline.run_state import ENDED, FAILED, RUNNING, state_of
 
 MERGED_BYTES: Final = 6 * files.MIB  # of the journals of all ranks: they are merged in some five seconds
 SPREAD: Final = 5_000_000  # ns; clocks of hosts that are synchronized are no further apart
-TOGETHER: Final = 4096  # events
+TOGETHER: Final = 4096  # events, and turns
+SETTLED: Final = 16  # of these: what they say of time is final then
 # Kinds and phases of events that say nothing of the job, and of those from which on times are shifted.
 _OF_LOOPS: Final = {(kind, phase) for kind in (ev.START, ev.END) for phase in (STEP, DATA_LOADING)}
 _SHIFTING: Final = {(ev.ATTEMPT, 0), (ev.START, JOB)}
@@ -71,12 +72,23 @@ def digest_of(events: Iterable[Event | TurnColumns]) -> RankDigest | None:
     cursor, notes, noted = Cursor(), RankNotes(whole=True), list[Event]()
     cursor.noted = notes.rows
     covers = cursor.steps.covers = {}
-    for some in _together(events):
-        if isinstance(some, TurnColumns):
-            _apply_turns(cursor, some)
-        else:
-            noted += _apply(cursor, some, covers)
-        notes.settle(cursor, notes.position)
+    for count, (some, turns) in enumerate(_together(events), 1):
+        kinds = [event[1:3] for event in some]
+        shifting = [at for at, kind in enumerate(kinds) if kind in _SHIFTING]
+        for begin, end in pairwise(sorted({0, len(some), *shifting, *(at + 1 for at in shifting)})):
+            cursor.apply_all(some[begin:end])
+            marked = (
+                one
+                for event, kind in zip(some[begin:end], kinds[begin:end], strict=True)
+                if kind not in _OF_LOOPS
+                for one in holds_for_job(event, covers)
+            )
+            noted += [one._replace(time=one.time + cursor.shift) for one in marked]
+        if turns is not None:
+            _apply_turns(cursor, turns)
+        if not count % SETTLED:
+            notes.settle(cursor, notes.position)
+    notes.settle(cursor, notes.position)
     if cursor.begin is None:
         return None
     cursor.drain()
@@ -86,42 +98,28 @@ def digest_of(events: Iterable[Event | TurnColumns]) -> RankDigest | None:
     return RankDigest(cursor.begin, cursor.now, cursor.ended, parts, noted, failed)
 
 
-def _together(events: Iterable[Event | TurnColumns]) -> Iterator[list[Event] | TurnColumns]:
+def _together(events: Iterable[Event | TurnColumns]) -> Iterator[tuple[list[Event], TurnColumns | None]]:
+    """Yield events to be applied, and turns to be applied then, without the first moment of the first and the last."""
     some: list[Event] = []
     for one in events:
         if isinstance(one, Event):
             some.append(one)
-            if len(some) < TOGETHER:
-                continue
-        if some:
-            yield some
-            some = []
-        if isinstance(one, TurnColumns):
-            for at in range(0, len(one.numbers), TOGETHER):
-                yield one.slice(at, at + TOGETHER)
-    if some:
-        yield some
-
-
-def _apply(cursor: Cursor, some: Sequence[Event], covers: Mapping[int, int]) -> Iterator[Event]:
-    """Apply events; yield what of them holds for the job."""
-    kinds = [event[1:3] for event in some]
-    shifting = [at for at, kind in enumerate(kinds) if kind in _SHIFTING]
-    for begin, end in pairwise(sorted({0, len(some), *shifting, *(at + 1 for at in shifting)})):
-        cursor.apply_all(some[begin:end])
-        for event, kind in zip(some[begin:end], kinds[begin:end], strict=True):
-            if kind not in _OF_LOOPS:
-                for one in holds_for_job(event, covers):
-                    yield one._replace(time=one.time + cursor.shift)
+            if len(some) >= TOGETHER:
+                yield some, None
+                some = []
+            continue
+        for at in range(0, len(one.numbers), TOGETHER):
+            turns = one.slice(at, at + TOGETHER)
+            yield some + [*turns.slice(0, 1).events()][:2], turns
+            some = [*turns.slice(len(turns.numbers) - 1).events()][2:]
+    yield some, None
 
 
 def _apply_turns(cursor: Cursor, turns: TurnColumns) -> None:
-    """Apply turns: together from the end of the first load to the begin of the last one, if they are steady."""
-    ending, loading, *_ = turns.slice(0, 1).events()
-    cursor.apply_all([ending, loading])
-    steps, _ = cursor.apply_turns(loading.key, turns.begun[:-1], turns.ended[1:], turns.numbers[:-1])
-    rest = turns.slice(len(steps)).events()
-    cursor.apply_all([*rest][2:])
+    """Apply turns without the first moment of the first and the last: together, if they are steady."""
+    steps, _ = cursor.apply_turns(following(turns.key), turns.begun[:-1], turns.ended[1:], turns.numbers[:-1])
+    if len(steps) < len(turns.numbers) - 1:
+        cursor.apply_all([*turns.slice(len(steps)).events()][2:-2])
 
 
 def read_digest(

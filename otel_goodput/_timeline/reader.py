@@ -21,7 +21,7 @@ from otel_goodput._accounting.events import Event, TurnColumns, each_of, followi
 from otel_goodput._accounting.phase_history import Phases
 from otel_goodput._journal import records
 from otel_goodput._journal.notes import Note
-from otel_goodput._journal.records import NAME, SEGMENT_NAME, TURN, Names, Record, SegmentFile, Skip
+from otel_goodput._journal.records import LARGEST, NAME, SEGMENT_NAME, TURN, Names, Record, SegmentFile, Skip
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.turn_columns import decode_columns
 from otel_goodput._text.durations import NS
@@ -311,6 +311,9 @@ def _places(part: Part) -> Iterator[tuple[int, TurnColumns]]:
 
 def in_order(items: Sequence[Event | TurnColumns]) -> Iterator[Event | TurnColumns]:
     """Yield what was recorded in one attempt in time order; turns are divided where something is in between."""
+    if _are_in_order(items):
+        yield from items
+        return
     together = [(at, one) for at, one in enumerate(items) if isinstance(one, TurnColumns)]
     single = [(at, one) for at, one in enumerate(items) if isinstance(one, Event)]
     if any(before.time > after.ended[0] for (_, before), (_, after) in pairwise(together)) or any(
@@ -330,6 +333,22 @@ def in_order(items: Sequence[Event | TurnColumns]) -> Iterator[Event | TurnColum
             yield turns
     while waiting:
         yield waiting.pop()[1]
+
+
+def _are_in_order(items: Sequence[Event | TurnColumns]) -> bool:
+    """Whether they are in time order, and nothing is awaited from a device."""
+    latest = -LARGEST
+    for one in items:
+        if isinstance(one, TurnColumns):
+            if one.ended[0] < latest:
+                return False
+            latest = one.time
+            continue
+        time, kind, _, _, _, flags, _, _ = one[:]
+        if time < latest or kind in _OF_DEVICE or (kind == ev.END and flags & ev.ON_DEVICE):
+            return False
+        latest = time if kind != ev.ATTEMPT else -LARGEST
+    return True
 
 
 def _divided(at: int, turns: TurnColumns, waiting: list[tuple[int, Event]]) -> Iterator[Event | TurnColumns]:
