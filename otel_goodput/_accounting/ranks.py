@@ -125,6 +125,13 @@ class _Rank:
         if self.died and NOT_KNOWN < self.left < until:
             yield Piece(self.left, until, RECOVERY)
 
+    def has_pieces(self, begin: int, until: int) -> bool:
+        """Whether there may be some between two moments (ns), which a load before the first one is not."""
+        own = self.pieces
+        if not own or own[0].begin >= until:
+            return False
+        return own[0].end > begin or (len(own) > 1 and own[1].begin < until)
+
     def drop(self) -> None:
         self.latest = self.steps.popleft().number
 
@@ -579,7 +586,7 @@ class RankMerger:
         for rank, step in members.items():
             until = end if step.end == NOT_KNOWN else min(step.end, end)
             one = self._ranks[rank]
-            if one.died or (one.pieces and one.pieces[0].begin < until):
+            if one.died or one.has_pieces(begin, until):
                 nested += [
                     (rank, piece._replace(end=min(piece.end, until)))
                     for piece in one.pieces_until(until)
