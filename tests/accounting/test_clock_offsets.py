@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_goodput._accounting.clock_readings import Reading, Readings, exchanged, stamped
-from otel_goodput._accounting.events import ATTEMPT, END, NOT_KNOWN, START, Event
+from otel_goodput._accounting.events import ATTEMPT, END, NOT_KNOWN, START, Event, TurnColumns, each_of
 from otel_goodput._accounting.rank_clocks import Offset, RankClock, by_common_clock
 
 S = 10**9
@@ -100,3 +100,12 @@ def test_events_are_corrected_by_attempt_with_the_device_ends_in_them() -> None:
     moved = list(by_common_clock(events, {1: RankClock([Offset(0, 1000, 1)])}))
     assert [one.time for one in moved] == [100, 200, 300, 400, 500, 600]
     assert [one.arg for one in moved] == [0, 0, 0, 0, 550, 1 << 62]
+
+
+def test_turns_are_corrected_as_their_events_are() -> None:
+    for since in (0, BEGIN - 1, BEGIN + S, BEGIN + 3 * S, BEGIN + 100 * S):
+        clock = RankClock([Offset(0, 5 * S, 1), Offset(since, 7 * S, 1)] if since else [Offset(0, 5 * S, 1)])
+        begun = range(BEGIN, BEGIN + 9 * S, S)
+        turns = TurnColumns(3, [time - 9 for time in begun], [*begun], range(5, 14))
+        (attempt, *moved) = each_of(by_common_clock([Event(1, ATTEMPT, step=1), turns], {1: clock}))
+        assert moved == [clock.event(event) for event in turns.events()] and attempt.kind == ATTEMPT
