@@ -240,14 +240,15 @@ def _steps() -> list[Panel]:
     return [
         Panel(
             "How many steps per minute?",
-            "Completed steps.",
+            "Steps that process 0 completed.",
             View.LINES,
             Unit.COUNT,
             [Query(semconv.STEP_DURATION, "steps", read=Read.PER_MINUTE)],
         ),
         Panel(
             "How long does a step take?",
-            "Net: without compilations, saves, evaluations and loading inside the step.",
+            "Net: without compilations, saves, evaluations and loading inside the step. In process 0: if it waits there for "
+            "other ranks, that is included, but not in the ideal step time, which is the job's.",
             View.LINES,
             Unit.SECONDS,
             [
@@ -258,7 +259,7 @@ def _steps() -> list[Panel]:
         ),
         Panel(
             "How are step times distributed?",
-            "Distribution of net step times. A second band is often a straggler, or a save that blocks.",
+            "Distribution of net step times in process 0. A second band is often a straggler, or a save that blocks.",
             View.HEATMAP,
             Unit.SECONDS,
             [Query(semconv.STEP_DURATION, read=Read.BUCKETS)],
@@ -273,7 +274,7 @@ def _steps() -> list[Panel]:
         ),
         Panel(
             "How long do other phases take (p99)?",
-            "Data loading, saves, restores, compilations and custom phases, by name.",
+            "Data loading, saves, restores, compilations and custom phases of process 0, by name.",
             View.LINES,
             Unit.SECONDS,
             [Query(semconv.PHASE_DURATION, by=(semconv.GOODPUT_PHASE, semconv.GOODPUT_CUSTOM_NAME), read=Read.P99)],
@@ -281,7 +282,7 @@ def _steps() -> list[Panel]:
         ),
         Panel(
             "What is a step made of (p50)?",
-            "The median duration of each part, if the job uses part().",
+            "The median duration of each part in process 0, if the job uses part().",
             View.LINES,
             Unit.SECONDS,
             [Query(semconv.PART_DURATION, by=(semconv.GOODPUT_PART_NAME,), read=Read.P50)],
@@ -289,7 +290,7 @@ def _steps() -> list[Panel]:
         ),
         Panel(
             "Are batches ready in time?",
-            "For loaders that report it. At 0, the step waits for data.",
+            "For loaders that report it, in process 0. At 0, the step waits for data.",
             View.LINES,
             Unit.COUNT,
             [Query(semconv.QUEUE_DEPTH, "batches", across=Across.MIN)],
@@ -297,7 +298,7 @@ def _steps() -> list[Panel]:
         ),
         Panel(
             "How much loading overlaps with steps?",
-            "Data loading that ran in parallel with the steps, since the run began. It costs no goodput.",
+            "Data loading that ran in parallel with the steps of process 0, since the run began. It costs no goodput.",
             View.LINES,
             Unit.SECONDS,
             [Query(semconv.OVERLAPPED_LOADING, "loading", across=Across.MAX)],
