@@ -15,23 +15,27 @@ from otel_goodput.semconv import OTHER_RANKS
 RankWaits = Callable[[], "Mapping[Cause, int] | None"]
 Costs = Counter[str]  # ns by category
 
-MOST: Final = 16  # ranks that have series of their own
+MOST: Final = 16  # ranks that have series of their own at a time
 LEAST: Final = NS  # a rank has cost that much at least, ...
-WORTH: Final = 100  # ... and one part in this many of what all have
+WORTH: Final = 100  # ... and one part in this many of what all have;
+MORE: Final = 2  # and so many times as much as the one whose place it takes
 
 
 class RankRows:
     """Returns the rows of ``RANK_WAIT`` at each call. Calls may come from any thread.
 
-    A rank has series of its own from the moment at which it has cost enough. What it had cost by the call before stays
-    with the others, so no series ever falls.
+    A rank has series of its own from the moment at which it has cost enough. If all places are taken, it gets that of
+    the rank that has cost least, whose series end. What ranks cost without series of their own stays with the others.
+    So no series ever falls.
     """
 
     def __init__(self, waits: RankWaits) -> None:
         self._waits = waits
         self._lock = threading.Lock()
-        self._before: Mapping[int, Costs] = {}  # what each rank had cost at the call before
-        self._shared: dict[int, Costs] = {}  # what those with own series had cost while they had none
+        self._before = defaultdict[int, Costs](Counter)  # the most that each rank has cost
+        self._own = defaultdict[int, Costs](Counter)  # what each cost while it had series
+        self._others = Costs()
+        self._named: set[int] = set()  # those that have series
 
     def __call__(self) -> Iterator[tuple[float, str, str]]:
         waits = self._waits()
@@ -41,20 +45,28 @@ class RankRows:
         for cause, spent in list(waits.items()):
             costs[cause.rank][NAMES[cause.category]] += spent
         with self._lock:
-            return iter([*self._rows(costs)])
+            self._choose({rank: sum(spent.values()) for rank, spent in costs.items()})
+            for rank, held in costs.items():
+                account = self._own[rank] if rank in self._named else self._others
+                account += held - self._before[rank]
+                self._before[rank] |= held
+            return iter([*self._rows()])
 
-    def _rows(self, costs: Mapping[int, Costs]) -> Iterator[tuple[float, str, str]]:
-        sums = {rank: sum(spent.values()) for rank, spent in costs.items()}
+    def _choose(self, sums: Mapping[int, int]) -> None:
         least = max(LEAST, sum(sums.values()) // WORTH)
-        for rank in sorted(sums.keys() - self._shared, key=lambda rank: -sums[rank]):
-            if len(self._shared) < MOST and sums[rank] >= least:
-                self._shared[rank] = self._before.get(rank, Counter())
-        others = Costs()
-        for rank, spent in sorted(costs.items()):
-            shared = self._shared.get(rank, spent)
-            others += shared
-            for category, duration in (spent - shared).items():
+        for rank in sorted(sums.keys() - self._named, key=lambda rank: -sums[rank]):
+            if sums[rank] < least:
+                return
+            if len(self._named) >= MOST:
+                last = min(self._named, key=lambda one: (sums.get(one, 0), one))
+                if sums[rank] < MORE * sums.get(last, 0):
+                    return
+                self._named.remove(last)
+            self._named.add(rank)
+
+    def _rows(self) -> Iterator[tuple[float, str, str]]:
+        for rank in sorted(self._named):
+            for category, duration in self._own[rank].items():
                 yield duration / NS, str(rank), category
-        for category, duration in others.items():
+        for category, duration in self._others.items():
             yield duration / NS, OTHER_RANKS, category
-        self._before = costs

@@ -247,8 +247,8 @@ def _steps() -> list[Panel]:
         ),
         Panel(
             "How long does a step take?",
-            "Net: without compilations, saves, evaluations and loading inside the step. In process 0: if it waits there for "
-            "other ranks, that is included, but not in the ideal step time, which is the job's.",
+            "Net: without compilations, saves, evaluations and loading inside the step. In process 0: if it waits "
+            "there for other ranks, that is included, but not in the ideal step time, which is the job's.",
             View.LINES,
             Unit.SECONDS,
             [
