@@ -463,7 +463,7 @@ class RankMerger:
         self.reached = end
 
     def _goes_on(self, number: int, members: dict[int, RankStep]) -> bool:
-        """Whether step `number` is the job's next one: it is above the latest, or most of the ranks went back to it."""
+        """Whether step `number` is the job's next one: it is above the latest, or most ranks that are there went back to it."""
         died = {rank: step for rank, step in members.items() if step.flags & DIED}
         if all(step.flags & FAILED and self._hung(rank, step) for rank, step in (died or members).items()):
             return False
@@ -479,7 +479,10 @@ class RankMerger:
             return False  # the same, but it gave its last sign of life when the step began
         if number > self._number:
             return True
-        before = sum(one.taken for one in self._ranks.values())
+        away = {rank for rank, piece in self._absences(begin + 1) if begin < piece.end}
+        before = sum(
+            one.taken and rank not in away and not NOT_KNOWN < one.left < begin for rank, one in self._ranks.items()
+        )
         return 2 * sum(self._ranks[rank].went_back for rank in members) >= max(1, before)
 
     def _hung(self, rank: int, step: RankStep) -> bool:

@@ -282,6 +282,26 @@ def test_a_rank_that_was_not_in_an_attempt_goes_back_with_the_others() -> None:
     assert (totals.kept, totals.lost, sum(totals.disruptions.values())) == (10, 2, 2)
 
 
+@pytest.mark.parametrize("died", [False, True])
+def test_ranks_that_are_gone_do_not_keep_the_others_from_going_back(died: bool) -> None:
+    """The next attempt is of fewer ranks."""
+    account = JobAccount()
+    for rank in range(5):
+        account.join(rank, 0)
+    for rank in range(5):
+        steps = [RankStep(number, number * SECOND, (number + 1) * SECOND) for number in range(4)]
+        again = [RankStep(number, (18 + number) * SECOND, (19 + number) * SECOND) for number in range(2, 10)]
+        if rank < 2:
+            account.feed(rank, [*steps, *again], [Piece(4 * SECOND, 20 * SECOND, RECOVERY)], 28 * SECOND)
+        else:
+            account.feed(rank, steps, [], 4 * SECOND)
+            account.leave(rank, 4 * SECOND, died=died)
+    totals = account.totals()
+    assert account.together
+    assert (totals.kept, totals.lost, sum(totals.disruptions.values())) == (10, 2, 1)
+    assert totals.run.categories[Category.INFRASTRUCTURE_RECOVERY] == 16 * SECOND
+
+
 @pytest.mark.parametrize(("after", "disruptions"), [(3, 1), (100, 2)])
 def test_ranks_that_one_left_behind_are_ended_later_in_the_same_disruption(after: int, disruptions: int) -> None:
     """They do not exchange anything, so that they complete steps until the launcher ends them, if it does."""
