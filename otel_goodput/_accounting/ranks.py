@@ -463,7 +463,7 @@ class RankMerger:
         self.reached = end
 
     def _goes_on(self, number: int, members: dict[int, RankStep]) -> bool:
-        """Whether step `number` is the job's next one: it is above the latest, or most ranks that are there went back to it."""
+        """Whether step `number` is the next one: it is above the latest, or most ranks that are there went back to it."""
         died = {rank: step for rank, step in members.items() if step.flags & DIED}
         if all(step.flags & FAILED and self._hung(rank, step) for rank, step in (died or members).items()):
             return False
