@@ -174,11 +174,14 @@ class JobAccount:
         """Note that the job of `rank` begins at `begin` (ns), maybe again."""
         self._role(rank).join(rank, begin)
 
-    def leave(self, rank: int, end: int, *, died: bool) -> None:
-        """Note that the job of `rank` ended at `end` (ns), or that its process `died`, and gave its last sign then."""
+    def leave(self, rank: int, end: int, *, died: bool, gone: int = NEVER) -> None:
+        """Note that the job of `rank` ended at `end` (ns), or that its process `died`, and gave its last sign then.
+
+        In an attempt that began at `gone` (ns) there is no such rank.
+        """
         if (sign := self._signs.get(rank)) is not None and sign.left == NOT_KNOWN:
             self._signs[rank] = sign._replace(left=end)
-        self._role(rank).leave(rank, end, died=died)
+        self._role(rank).leave(rank, end, died=died, gone=gone)
 
     def set_aside(self, rank: int) -> None:
         """Go on without `rank`, of which nothing has been known for ``ABSENT``, until more of it is reported."""

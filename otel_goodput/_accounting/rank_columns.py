@@ -24,7 +24,7 @@ from otel_goodput._accounting.ranks import (
     RankStep,
     Stretch,
 )  # fmt: skip
-from otel_goodput._accounting.rules import DATA_LOADING_TIME
+from otel_goodput._accounting.rules import DATA_LOADING_TIME, RECOVERY
 
 FEWEST: Final = 64  # steps: fewer are kept one by one
 LONGEST: Final = "q"  # of times, ns
@@ -103,6 +103,12 @@ class RankParts:
             if steps:
                 return steps[-1]
         return None
+
+    @property
+    def absences(self) -> list[Piece]:
+        """When it was away until it came back."""
+        parts = (part for part in self.parts if isinstance(part, RankPart))
+        return [piece for part in parts for piece in part.pieces if piece.category == RECOVERY]
 
     def multiples(self, every: int) -> Iterator[RankStep]:
         """Yield the steps whose numbers are multiples of `every`, the last one first."""

@@ -127,9 +127,12 @@ class RankGroup:
         """Note that the job of `rank` begins at `begin` (ns), maybe again."""
         self.merger.join(rank, begin)
 
-    def leave(self, rank: int, end: int, *, died: bool) -> None:
-        """Note that the job of `rank` ended at `end` (ns), or that its process `died`, and gave its last sign then."""
-        self.merger.leave(rank, end, died=died)
+    def leave(self, rank: int, end: int, *, died: bool, gone: int = NEVER) -> None:
+        """Note that the job of `rank` ended at `end` (ns), or that its process `died`, and gave its last sign then.
+
+        In an attempt that began at `gone` (ns) there is no such rank.
+        """
+        self.merger.leave(rank, end, died=died, gone=gone)
         self._take()
 
     def set_aside(self, rank: int) -> None:

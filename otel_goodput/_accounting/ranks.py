@@ -107,6 +107,7 @@ class _Rank:
     left: int = NOT_KNOWN  # end of its job, or its last sign of life, ns; not known while it goes on
     latest: int = NO_STEP  # number of the step before the first of `steps`
     died: bool = False  # its process did not end by itself
+    gone: int = NEVER  # when others were back and went on without it, ns; it is away no longer
     taken: bool = False  # it took part in the job's latest step
     aside: bool = False  # the job goes on without it
 
@@ -122,8 +123,8 @@ class _Rank:
     def pieces_until(self, until: int) -> Iterator[Piece]:
         """Yield the pieces that begin before `until` (ns); the last is its absence, if its process died."""
         yield from takewhile(lambda piece: piece.begin < until, self.pieces)
-        if self.died and NOT_KNOWN < self.left < until:
-            yield Piece(self.left, until, RECOVERY)
+        if self.died and NOT_KNOWN < self.left < min(until, self.gone):
+            yield Piece(self.left, min(until, self.gone), RECOVERY)
 
     def has_pieces(self, begin: int, until: int) -> bool:
         """Whether there may be some between two moments (ns), which a load before the first one is not."""
@@ -186,14 +187,17 @@ class RankMerger:
         self._absent[rank] = one
 
     def _come(self, rank: int, one: _Rank) -> None:
-        one.left, one.died, one.aside = NOT_KNOWN, False, False
+        one.left, one.died, one.gone, one.aside = NOT_KNOWN, False, NEVER, False
         heappush(self._behind, (one.known, rank))
 
-    def leave(self, rank: int, end: int, *, died: bool) -> None:
-        """Note that the job of `rank` ended at `end` (ns), or that its process `died`, and gave its last sign then."""
+    def leave(self, rank: int, end: int, *, died: bool, gone: int = NEVER) -> None:
+        """Note that the job of `rank` ended at `end` (ns), or that its process `died`, and gave its last sign then.
+
+        In an attempt that began at `gone` (ns) there is no such rank.
+        """
         if (one := self._ranks.get(rank)) is None:
             return
-        one.left, one.died, one.aside = max(end, one.known), died, False
+        one.left, one.died, one.gone, one.aside = max(end, one.known), died, gone, False
         one.known = end = one.left
         if died:
             self._absent[rank] = one
@@ -260,7 +264,7 @@ class RankMerger:
         if known == NEVER:  # the job ended when the first one died, if one did
             every = self._ranks.values()
             known = max((one.known for one in every), default=NOT_KNOWN)
-            known = min((one.left for one in every if one.died), default=known)
+            known = min((one.left for one in every if one.died and one.gone == NEVER), default=known)
         return max(known, self.reached)
 
     def held(self) -> int:
@@ -273,7 +277,7 @@ class RankMerger:
     @property
     def nobody(self) -> bool:
         """Whether no rank is there, and the process of none has died."""
-        return all(one.left != NOT_KNOWN and not one.died for one in self._ranks.values())
+        return all(one.left != NOT_KNOWN and (not one.died or one.gone < NEVER) for one in self._ranks.values())
 
     @property
     def left_out(self) -> Sequence[int]:
@@ -463,7 +467,7 @@ class RankMerger:
         self.reached = end
 
     def _goes_on(self, number: int, members: dict[int, RankStep]) -> bool:
-        """Whether step `number` is the next one: it is above the latest, or most ranks that are there went back to it."""
+        """Whether step `number` is the next one: above the latest, or most ranks that are there went back to it."""
         died = {rank: step for rank, step in members.items() if step.flags & DIED}
         if all(step.flags & FAILED and self._hung(rank, step) for rank, step in (died or members).items()):
             return False
@@ -530,7 +534,7 @@ class RankMerger:
             )
         others = [moment for moment, rank in begins[:-1]]
         ready = others[(len(others) - 1) // 2] if others else begin
-        self._decided += self._between(last, begin, ready, self.reached)
+        self._decided += self._between(last, begin, ready, self.reached, members)
         self._decided.append(JobStep(number, begin, end, flags, self._within(members, begin, end)))
         self.reached = end
 
@@ -556,14 +560,23 @@ class RankMerger:
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
-    def _between(self, rank: int, until: int, since: int, reached: int) -> list[Stretch]:
+    def _between(self, rank: int, until: int, since: int, reached: int, members: Container[int] = ()) -> list[Stretch]:
         """Return the time from `reached` on in which the job waits for `rank`, which begins the next step at `until`.
 
         Most of the others could work from `since` on. Whoever is away has the job wait for it first, until `rank`
-        waits for a slice: it knows.
+        waits for a slice: it knows. The first of the `members` of that step that is back shows that those are gone
+        that are not among them.
         """
         ranks = self._ranks
         away = [(other, piece) for other, piece in self._absences(until) if piece.end > reached]
+        backs = [piece.end for other, piece in away if other in members]
+        if backs and len(backs) < len(away):
+            away = [
+                (other, piece)
+                if other in members
+                else (other, piece._replace(end=min(end for end in (*backs, piece.end) if end > piece.begin)))
+                for other, piece in away
+            ]
         own = list(_covering(ranks[rank].pieces_until(until), reached, until))
         edges = {reached, until, min(max(since, reached), until), *(piece.begin for piece in own)}
         stretches: list[Stretch] = []

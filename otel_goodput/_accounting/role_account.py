@@ -78,9 +78,12 @@ class RoleAccount:
         self.ranks.add(rank)
         self._call(rank, methodcaller("join", rank, begin))
 
-    def leave(self, rank: int, end: int, *, died: bool) -> None:
-        """Note that the job of `rank` ended at `end` (ns), or that its process `died`, and gave its last sign then."""
-        self._call(rank, methodcaller("leave", rank, end, died=died))
+    def leave(self, rank: int, end: int, *, died: bool, gone: int = NEVER) -> None:
+        """Note that the job of `rank` ended at `end` (ns), or that its process `died`, and gave its last sign then.
+
+        In an attempt that began at `gone` (ns) there is no such rank.
+        """
+        self._call(rank, methodcaller("leave", rank, end, died=died, gone=gone))
 
     def set_aside(self, rank: int) -> None:
         """Go on without `rank`, of which nothing is known any longer, until more of it is reported."""

@@ -17,7 +17,7 @@ from otel_goodput._accounting.job import ABSENT, JobAccount, holds_for_job
 from otel_goodput._accounting.rank_clocks import RankClock, by_common_clock
 from otel_goodput._accounting.rank_columns import RankPart, RankParts
 from otel_goodput._accounting.rank_updates import Opened, RankNotes
-from otel_goodput._accounting.ranks import STEP_TIME
+from otel_goodput._accounting.ranks import NEVER, STEP_TIME
 from otel_goodput._accounting.rules import DATA_LOADING, JOB, STEP
 from otel_goodput._journal.clock_offsets import clocks_of, read_offsets
 from otel_goodput._journal.facts import facts_of
@@ -180,12 +180,14 @@ def account_of_ranks(
     account = JobAccount(spans, spread, record=taken)
     _feed(account, folder, digests)
     latest = max((digest.end for digest in digests.values()), default=0)
+    backs = [piece.end for digest in digests.values() for piece in digest.parts.absences]
     for rank, digest in digests.items():
         if state_of_rank(folder, rank, digest) == RUNNING:
             if latest - digest.end > ABSENT:
                 account.set_aside(rank)
         else:
-            account.leave(rank, digest.end, died=not digest.ended and not 0 < count <= rank)
+            gone = min((end for end in backs if end > digest.end), default=NEVER) if 0 < count <= rank else NEVER
+            account.leave(rank, digest.end, died=not digest.ended, gone=gone)
     return account
 
 

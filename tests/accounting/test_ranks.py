@@ -26,7 +26,9 @@ from otel_goodput.semconv import Category
 from .strategies import Rows, runs
 from .test_properties import MANY, USUAL
 
-LOAD, SAVE = CATEGORY_INDEX[Category.DATA_LOADING], CATEGORY_INDEX[Category.CHECKPOINT_SAVE]
+LOAD, SAVE, INIT = (
+    CATEGORY_INDEX[name] for name in (Category.DATA_LOADING, Category.CHECKPOINT_SAVE, Category.ACCELERATOR_INIT)
+)
 OF_STEPS = (Category.PRODUCTIVE, Category.WASTED_PROGRESS, Category.IN_FLIGHT, Category.STALLED)
 SECOND = 1000 * MS
 JOBS = 60
@@ -290,16 +292,19 @@ def test_ranks_that_are_gone_do_not_keep_the_others_from_going_back(died: bool) 
         account.join(rank, 0)
     for rank in range(5):
         steps = [RankStep(number, number * SECOND, (number + 1) * SECOND) for number in range(4)]
-        again = [RankStep(number, (18 + number) * SECOND, (19 + number) * SECOND) for number in range(2, 10)]
-        if rank < 2:
-            account.feed(rank, [*steps, *again], [Piece(4 * SECOND, 20 * SECOND, RECOVERY)], 28 * SECOND)
+        again = [RankStep(number, (20 + number) * SECOND, (21 + number) * SECOND) for number in range(2, 10)]
+        if rank < 2:  # which is back at 20 s, or at 21 s
+            back = (20 + rank) * SECOND
+            pieces = [Piece(4 * SECOND, back, RECOVERY), Piece(back, 22 * SECOND, INIT)]
+            account.feed(rank, [*steps, *again], pieces, 30 * SECOND)
         else:
             account.feed(rank, steps, [], 4 * SECOND)
             account.leave(rank, 4 * SECOND, died=died)
     totals = account.totals()
     assert account.together
     assert (totals.kept, totals.lost, sum(totals.disruptions.values())) == (10, 2, 1)
-    assert totals.run.categories[Category.INFRASTRUCTURE_RECOVERY] == 16 * SECOND
+    assert totals.run.categories[Category.INFRASTRUCTURE_RECOVERY] == 17 * SECOND
+    assert totals.run.categories[Category.ACCELERATOR_INIT] == SECOND
 
 
 @pytest.mark.parametrize(("after", "disruptions"), [(3, 1), (100, 2)])
