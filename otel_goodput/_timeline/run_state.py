@@ -212,6 +212,11 @@ def culprit(deaths: Iterable[Death], reason: str) -> Culprit:
     if (hung := _waited_for(ended)) is not None:
         return Culprit(Reason.CRASH, hung)
     failed = [one for one in crashed if one.failed]
+    killed = [one for one in crashed if failed and not one.failed and one.sign <= failed[0].sign]
+    if len(killed) != 1 or len(crashed) == len(ended):  # launchers announce the end to those that they end
+        killed = [one for one in killed if one.sign < failed[0].sign - APART_NS]
+    if killed:
+        failed, crashed = [], killed  # the others failed because of it
     first, *others = failed or crashed
     if len(failed) == 1 or not others:
         return Culprit(Reason.CRASH, first.process)

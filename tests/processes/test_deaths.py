@@ -166,6 +166,11 @@ def test_the_one_that_all_others_waited_for_is_named(deaths: list[Death], expect
         ([death(0, 9), death(1, 8)], Culprit("crash", None, known=False)),
         ([death(0, 9 + APART_NS), death(1, 8), death(2, 9 + APART_NS)], Culprit("crash", 1)),
         ([death(0, 9, failed=True), death(1, 8)], Culprit("crash", 0)),
+        # One is killed, and collective operations of the others fail; their launcher ends those that have not failed.
+        ([death(0, 9, announced=True), death(1, 9, failed=True), death(2, 8)], Culprit("crash", 2)),
+        ([death(0, 9 + APART_NS, failed=True), death(1, 8)], Culprit("crash", 1)),
+        ([death(0, 9 + APART_NS, failed=True), death(1, 8), death(2, 7)], Culprit("crash", None, known=False)),
+        ([death(0, 9, announced=True), death(1, 7, failed=True), death(2, 8)], Culprit("crash", 1)),
         ([death(0, 9, failed=True), death(1, 8, failed=True)], Culprit("crash", None, known=False)),
         ([death(0, 9 + RAISED_NS, failed=True), death(1, 8, failed=True)], Culprit("crash", 1)),
         ([death(0, 9, announced=True), death(1, 8), death(2, 9)], Culprit("crash", None, known=False)),
