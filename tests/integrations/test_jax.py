@@ -9,12 +9,13 @@ import functools
 import gc
 import json
 import os
+import statistics
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -157,8 +158,9 @@ def test_a_slow_first_execution_is_startup(watched: Watched) -> None:
     watched.recorder.flush()
     categories = watched.recorder.totals().run.categories
     least, most = (moment - begins[1] - categories["data_loading"] / NS for moment in (end, over))
-    assert least * 0.95 - 0.01 <= categories["productive"] / NS <= most * 1.05 + 0.01
-    assert categories["program_startup"] / NS > 0.25
+    usual = 10 * statistics.median(after - before for before, after in pairwise(begins[1:]))  # of the first step
+    assert least * 0.95 - 0.01 <= categories["productive"] / NS <= most * 1.05 + 0.01 + usual
+    assert categories["program_startup"] / NS > 0.29 - usual
 
 
 def test_a_changed_shape_compiles_again_and_is_flagged(watched: Watched) -> None:
