@@ -87,8 +87,13 @@ def train_until_killed(url: str, first: int, spool: Path, remote: Path, attempt:
         assert process.stdout is not None
         output = b""
         deadline = time.monotonic() + 60
+
+        def steps_copied() -> bool:
+            segments = remote.glob(f"run/journal/a{attempt:04d}-*.segment")
+            return any(records.used(path.read_bytes()) > 8 for path in segments)  # its attempt and job come first
+
         try:
-            while not (list(remote.glob(f"run/journal/a{attempt:04d}-*.segment")) and output.count(b"\n") > 1):
+            while not (steps_copied() and output.count(b"\n") > 1):
                 assert time.monotonic() < deadline
                 readable, _, _ = select.select([process.stdout], [], [], 0.05)
                 if readable:
