@@ -446,6 +446,12 @@ TRACE_ID: Final = _resource(
 )
 PROCESS_INDEX: Final = _resource("goodput.process.index", "always", "index of the process, from 0", "int")
 PROCESS_COUNT: Final = _resource("goodput.process.count", "always", "number of the job's processes", "int")
+PUBLISHER: Final = _resource(
+    "goodput.publisher",
+    "metrics that a deputy of the leader publishes",
+    "index of the process that publishes the job's metrics in place of the leader",
+    "int",
+)
 ROLE: Final = _resource("goodput.role", "if it is set", "what the process does in a job of several roles")
 PROCESS_PID: Final = _resource("process.pid", "always", "the process id", "int")
 HOST_NAME: Final = _resource("host.name", "always", "name of the host")

@@ -18,7 +18,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from struct import Struct
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from otel_goodput._journal.rundir import RunDirectory, folder_name
 from otel_goodput._live.outbox import HEAD, KEPT, MOST, Frame, Inbox, Outbox, frames_of, opening_of, writer_of
@@ -41,6 +41,14 @@ TRIMMED: Final = 8 * files.KIB  # bytes in a store beyond which a rank looks wha
 STORED: Final = 2 * MOST  # bytes in a store, of a rank whose leader reads nothing
 TOGETHER: Final = 64  # ranks whose messages are fetched from a store with one call
 _READ: Final = Struct("<IQQ")  # rank, writer and number of the latest message that the leader has
+_SIGN: Final = Struct("<QQq")  # writer and number of the leader's latest message, and when it was sent, ns
+
+
+class Sign(NamedTuple):
+    """A sign of life: what differs from that of any other message, and when it was given, ns since the epoch."""
+
+    token: bytes
+    at: int
 
 
 class Channel(Protocol):
@@ -58,6 +66,15 @@ class Channel(Protocol):
 
     def receive(self) -> Mapping[int, Sequence[bytes]]:
         """Return the new messages by rank, those of a rank in the order in which it sent them. May wait."""
+
+    def rewind(self) -> None:
+        """Have :meth:`receive` return all messages again that are still there."""
+
+    def sent(self) -> Sequence[bytes]:
+        """Return the messages that this process has sent, as far as they are still there."""
+
+    def signs(self, rank: int) -> Mapping[str, Sign]:
+        """Return the latest sign of life of a rank by the name of the way that it took. May wait."""
 
 
 class _Way(Protocol):
@@ -79,6 +96,12 @@ class _Way(Protocol):
 
     def confirm(self, latest: Mapping[int, tuple[int, int]]) -> None:
         """Let the ranks know which messages the leader has."""
+
+    def rewind(self) -> None:
+        """Forget what has been looked at."""
+
+    def sign(self, rank: int) -> Sign | None:
+        """Return the latest sign of life of a rank; None if there is none. Much less is read than by :meth:`look`."""
 
 
 class _Folder:
@@ -168,16 +191,31 @@ class _Folder:
     def confirm(self, latest: Mapping[int, tuple[int, int]]) -> None:
         """Nobody looks for that: what is old takes no room for long."""
 
+    def rewind(self) -> None:
+        self._read.clear()
+
+    def sign(self, rank: int) -> Sign | None:
+        try:
+            file = files.descriptor(self._path(rank), os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        try:
+            about = os.fstat(file)
+        finally:
+            os.close(file)
+        return Sign(f"{about.st_ino} {about.st_size} {about.st_mtime_ns}".encode(), about.st_mtime_ns)
+
 
 class _Shelf:
     """A key of each rank in a store, with the messages that the leader does not have yet, set anew for each one."""
 
-    def __init__(self, store: Store, run_id: str, process: int, leads: bool) -> None:
+    def __init__(self, store: Store, run_id: str, process: int, leader: int) -> None:
         self.name = store.name
         self.store = store
         self._root = f"otel_goodput/{folder_name(run_id)}"
         self._process = process
-        self._leads = leads
+        self._leader = leader
+        self._leads = process == leader
         self._heads: dict[int, bytes] = {}  # of what was read of each rank
         self._patience = {role: Patience() for role in ("send", "look")}  # for two threads
 
@@ -202,6 +240,9 @@ class _Shelf:
                     outbox.forget(writer, number)
         data = outbox.whole(TRIMMED if self._leads else STORED)  # nobody confirms what the leader sends
         self._patience["send"].call(lambda: self.store.set(self._key(self._process), data))
+        if self._leads:
+            sign = _SIGN.pack(outbox.writer, outbox.number, time.time_ns())
+            self._patience["send"].call(lambda: self.store.set(f"{self._root}/sign", sign))
 
     def look(self, ranks: Iterable[int]) -> Iterator[tuple[int, list[Frame]]]:
         wanted = {str(rank): rank for rank in ranks}
@@ -221,6 +262,18 @@ class _Shelf:
     def confirm(self, latest: Mapping[int, tuple[int, int]]) -> None:
         data = b"".join(_READ.pack(rank, *message) for rank, message in latest.items())
         self._patience["look"].call(lambda: self.store.set(f"{self._root}/read", data))
+
+    def rewind(self) -> None:
+        self._heads.clear()
+
+    def sign(self, rank: int) -> Sign | None:
+        leads = rank == self._leader  # all ranks look at it, so it has a key that is small
+        key = f"{self._root}/sign" if leads else self._key(rank)
+        data = self._patience["look"].call(lambda: self.store.get(key))
+        if leads:
+            return Sign(data, _SIGN.unpack(data)[2]) if len(data) == _SIGN.size else None
+        frames = frames_of(data[HEAD.size :])[0]
+        return Sign(opening_of(data), frames[-1].at) if frames else None
 
 
 class RankChannel:
@@ -316,6 +369,28 @@ class RankChannel:
                 self._use(Counter(self._by.values()).most_common(1)[0][0])
         return messages
 
+    def rewind(self) -> None:
+        """Have :meth:`receive` return all messages again that are still there."""
+        with self._receiving:
+            self._inbox = Inbox()
+            self._by.clear()
+            self._all_at = -RETRY_S
+            for way in (self._folder, self._shelf):
+                if way is not None:
+                    way.rewind()
+
+    def sent(self) -> Sequence[bytes]:
+        """Return the messages that this process has sent, as far as they are still there."""
+        with self._sending:
+            return self._outbox.sent()
+
+    def signs(self, rank: int) -> Mapping[str, Sign]:
+        """Return the latest sign of life of a rank by the name of the way that it took. May wait."""
+        with self._receiving:
+            ways = self._ways(sending=False)
+            signs = {way.name: self._try(way, partial(way.sign, rank), sending=False) for way in ways}
+        return {name: sign for name, sign in signs.items() if sign is not None}
+
     def _take(self, way: _Way, ranks: Sequence[int], messages: dict[int, list[bytes]]) -> None:
         any_new = False
         for rank, frames in way.look(ranks):
@@ -341,7 +416,7 @@ class RankChannel:
         if store is None:
             self._shelf = None
         elif store is not before:
-            self._shelf = _Shelf(store, self._run_id, self._process, self._leads)
+            self._shelf = _Shelf(store, self._run_id, self._process, self._leader)
             self._unsure = True
         ways: tuple[_Way | None, ...] = (self._folder, self._shelf)
         return [way for way in ways if way is not None and self._works(way, sending=sending)]

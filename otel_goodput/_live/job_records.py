@@ -36,13 +36,17 @@ class JobRecords:
         run: the folder of the run; None if its journal is in memory only: then so are these.
         spans: lengths of rolling windows, ns.
         anew: those of earlier attempts are made again, so that they are removed.
+        writes: they are written; else what is added to them is kept in memory only, as a deputy of the leader does.
 
     Attributes:
         account: their journal, and the ledger of them.
         costs: what the job has waited for before.
+        together: its ranks step together, as far as that is known.
     """
 
-    def __init__(self, run: RunDirectory | None, spans: Sequence[int], *, anew: bool = False) -> None:
+    def __init__(
+        self, run: RunDirectory | None, spans: Sequence[int], *, anew: bool = False, writes: bool = True
+    ) -> None:
         folder = None if run is None else run.of_job
         # No two of them have the same number, so that another machine can see which are newer.
         before = [] if folder is None else folder.attempts(0)
@@ -51,6 +55,13 @@ class JobRecords:
         restored = Restored(Ledger(spans)) if folder is None else restore(folder, 0, spans)
         attempt, segment = max([restored.attempt, *before]) + 1, Segment(None)
         self._lock: Lock | None = None
+        self.costs, self.together = Costs(), True
+        if folder is not None and restored.attempt >= 0:
+            with suppress(OSError, ValueError):  # it was killed before it wrote it, or the file is damaged
+                waits = read_waits(folder)
+                self.costs, self.together = waits.costs, waits.together
+        if not writes:
+            folder = None
         if run is not None and folder is not None:
             try:
                 folder.create(run.identity())
@@ -69,11 +80,8 @@ class JobRecords:
         self._keeper = Keeper(self.account, folder, index, self._renew, None, _nothing, (), _never)
         self._keeper.start()
 
-        self.costs, self._folder = Costs(), folder
+        self._folder = folder
         self._saved = time.monotonic()
-        if folder is not None and restored.attempt >= 0:
-            with suppress(OSError, ValueError):  # it was killed before it wrote it, or the file is damaged
-                self.costs = read_waits(folder).costs
 
     @property
     def journal(self) -> Journal | None:

@@ -92,6 +92,10 @@ class Outbox:
             self._frames.appendleft((frame, encoded))
             self.size += len(encoded)
 
+    def sent(self) -> list[bytes]:
+        """Return the messages of this process that are still here."""
+        return [frame.message for frame, _ in self._frames if frame.writer == self.writer]
+
     def forget(self, writer: int, number: int) -> None:
         """Drop a message, and those before it: the leader has them."""
         place = (frame.writer == writer and frame.number == number for frame, _ in self._frames)

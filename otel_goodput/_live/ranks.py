@@ -1,7 +1,8 @@
 """What the ranks of a job tell each other, and the account that the leader makes of it (rule R11).
 
 Every few seconds each rank publishes what it did since the last time, on a thread of its own. It never takes part in a
-collective operation, and nothing waits for it.
+collective operation, and nothing waits for it. If the leader gives no sign of life, its deputy makes the account, from
+the leader's records on; it writes none: the leader may be alive, and what all ranks did is in their journals.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import os
 import socket
 import threading
 import time
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -26,15 +27,20 @@ from otel_goodput._journal.clock_offsets import read_offsets, write_offsets
 from otel_goodput._journal.job_waits import JobWaits
 from otel_goodput._journal.journal import Journal
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._live.channels import Channel, RankChannel
+from otel_goodput._live import deputy
+from otel_goodput._live.channels import PROBED, Channel, RankChannel
 from otel_goodput._live.clock_exchange import OwnClock
 from otel_goodput._live.job_records import JobRecords
+from otel_goodput._live.outbox import KEPT_NS
 from otel_goodput._live.rank_messages import MessageTooLarge, RankMessage, decode, encode
 from otel_goodput._live.rank_offsets import RankOffsets
-from otel_goodput._runtime.guard import contain, report_once, started
+from otel_goodput._runtime.guard import contain, containing, report_once, started
 from otel_goodput._settings.config import Config
 from otel_goodput._settings.devices import local_devices
+from otel_goodput._text.redact import redacting_logger
 from otel_goodput._timeline.ranks import MERGED_BYTES, SPREAD, replay
+
+logger = redacting_logger(__name__)
 
 EVERY_S: Final = 5.0  # from one update to the next;
 FIRST_S: Final = 0.5  # the first ones come sooner, each after twice as long as the one before
@@ -74,6 +80,9 @@ class RankExchange:
     Args:
         config: the configuration in force.
         account: what this rank does. It records nothing before this is created.
+
+    Attributes:
+        stands_in: this rank is the deputy of the leader.
     """
 
     def __init__(self, config: Config, account: Account) -> None:
@@ -84,6 +93,9 @@ class RankExchange:
         self._run: RunDirectory | None = None
         self._attempt = NOT_KNOWN
         self._channel: Channel | None = None
+        self._watch: deputy.Watch | None = None
+        self.stands_in = False
+        self._on_deputy: Callable[[bool], None] = lambda _: None
         # Of the leader, once another rank has been heard of; before that, its own updates wait for the others'.
         self._job: JobAccount | None = None
         self._records: JobRecords | None = None
@@ -106,6 +118,8 @@ class RankExchange:
         self._feeding = threading.RLock()  # and while the job's account changes
         self._stop, self._closed = threading.Event(), False
         self._thread = threading.Thread(target=self._loop, name="otel-goodput-ranks", daemon=True)
+        self._shown = time.monotonic()  # when the leader gave its latest sign of life
+        self._noting = config.leads
         if config.leads:
             account.listeners.listen_to_single(self._note)
         self.collect(account.ledger)
@@ -114,6 +128,10 @@ class RankExchange:
         """Begin with what `ledger` is fed, which is the account's, or becomes it."""
         ledger.begin_updates()
         self._noted.clear()
+
+    def listen(self, on_deputy: Callable[[bool], None]) -> None:
+        """Have `on_deputy` called with :attr:`stands_in` when that changes, on a thread of this object."""
+        self._on_deputy = on_deputy
 
     def start(self, run: RunDirectory | None, attempt: int) -> None:
         """Start to publish, the first time that this is called.
@@ -132,10 +150,13 @@ class RankExchange:
         if self._channel is not None:
             return False
         config = self._config
-        self._run, self._attempt, self._since = run, attempt, time.monotonic()
-        self._channel = RankChannel(run, config.run_id, self._own, self._count, config.leader)
+        self._run, self._attempt = run, attempt
+        self._since = self._shown = time.monotonic()
+        self._channel = channel = RankChannel(run, config.run_id, self._own, self._count, config.leader)
         self._clock.open(run)
-        if run is not None and config.leads:
+        if not config.leads:
+            self._watch = deputy.Watch(channel, self._own, config.leader)
+        elif run is not None:
             known = read_offsets(run)
             self._offsets = RankOffsets(self._clock.signs, partial(write_offsets, run, self._own), known)
         return True
@@ -147,7 +168,8 @@ class RankExchange:
             self.exchange()
 
     def _note(self, events: list[Event]) -> None:
-        self._noted += [event for event in events if holds_for_job(event, _NO_SAVES)]
+        if self._config.leads or self._job is not None:
+            self._noted += [event for event in events if holds_for_job(event, _NO_SAVES)]
 
     # --- updates ------------------------------------------------------------------------------------------------------
 
@@ -157,12 +179,15 @@ class RankExchange:
             with self._exchanging:
                 if (channel := self._channel) is None:
                     return
-                config = self._config
-                if config.leads:
-                    self._lead(channel.receive())
+                if (update := self._take_update()) is None:
                     return
-                if (update := self._take_update()) is not None:
+                if self._config.leads:
+                    with containing("the leader's sign of life"):
+                        self._publish(channel, update)  # first: a deputy that sees it counts nothing more
+                    self._lead(channel.receive(), update)
+                else:
                     self._publish(channel, update)
+                    self._stand_in(channel, update)
         except Exception as error:
             contain("the exchange of the ranks", error)
 
@@ -181,9 +206,8 @@ class RankExchange:
         self._devices = local_devices() or self._devices
         return self._devices
 
-    def _lead(self, received: Mapping[int, Sequence[bytes]]) -> None:
-        if (update := self._take_update()) is None:
-            return
+    def _lead(self, received: Mapping[int, Sequence[bytes]], update: RankUpdate) -> None:
+        shown, self._shown = self._shown, time.monotonic()
         if self._job is None and self._held < EARLY:
             self._early.append(update)
             self._held += 1 + len(update.steps) + len(update.pieces)
@@ -201,7 +225,13 @@ class RankExchange:
             with self._feeding:
                 self._feed_own(self._job, update)
         if self._job is not None and self._records is not None:
-            self._take(self._job, self._records, received)
+            if self._shown - shown <= deputy.SILENT_S:
+                self._take(self._job, self._records, received)
+                return
+            with self._feeding:  # meanwhile, a deputy has counted what the job waited for
+                before = Counter(self.waits())
+                self._take(self._job, self._records, received)
+                self._before = Counter(self._before) + (Counter(self.waits()) - before)
 
     def _take(self, job: JobAccount, records: JobRecords, received: Mapping[int, Sequence[bytes]]) -> None:
         with self._feeding:
@@ -213,11 +243,88 @@ class RankExchange:
                 update = job.by_common_clock(rank, message.update)
                 if message.attempt >= self._attempt or update.at >= self._began:  # else it is what one before has left
                     self._feed(job, rank, update)
-            if self._over and len(self._latest) == self._count and self._latest[self._own].joined > self._concluded:
+            whole = self._config.leads and self._over and len(self._latest) == self._count
+            if whole and self._latest[self._own].joined > self._concluded:
                 self._concluded = job.horizon
                 job.conclude(failed=not self._account.ledger.settled.clean)
             waits = JobWaits(len(self._latest), job.together, job.horizon, job.costs)
         records.save(waits, last=self._stop.is_set())
+
+    # --- in place of the leader ---------------------------------------------------------------------------------------
+
+    def _stand_in(self, channel: Channel, update: RankUpdate) -> None:
+        """Begin to lead, go on, or stop, as the leader's sign of life demands."""
+        goes_on, ends = update.joined != NOT_KNOWN and update.left == NOT_KNOWN, self._stop.is_set()
+        if self.stands_in if ends else goes_on and self._watch is not None and self._watch.stands_in():
+            if not self.stands_in:
+                self._take_over(channel)
+            elif self._job is not None and self._records is not None:
+                with self._feeding:
+                    self._feed_own(self._job, update)
+                self._take(self._job, self._records, channel.receive())
+                self._set_aside(self._job)
+        elif self.stands_in:
+            self._step_down(channel)
+
+    def _take_over(self, channel: Channel) -> None:
+        leader = self._config.leader
+        text = "process %d has given no sign of life for %.0f s; until it does, process %d publishes the job's metrics"
+        logger.warning(text, leader, deputy.SILENT_S, self._own)
+        if not self._noting:
+            self._noting = True
+            self._account.listeners.listen_to_single(self._note)
+        if (begun := self._go_on()) is not None:
+            records, job = begun
+            received: dict[int, list[bytes]] = {self._own: [*channel.sent()]}
+            channel.rewind()
+            for _ in range(0, self._count, PROBED):
+                for rank, messages in channel.receive().items():
+                    received.setdefault(rank, []).extend(messages)
+            job.expect(received)
+            with self._feeding:
+                for rank, messages in received.items():
+                    self._receive(job, rank, messages)
+                job.set_aside(leader)
+                self._records, self._job = records, job
+        self.stands_in = True
+        self._on_deputy(True)
+
+    def _go_on(self) -> tuple[JobRecords, JobAccount] | None:
+        """Go on with the leader's account, in memory; None if it cannot be read, or is so old that updates are gone."""
+        if self._run is None:
+            return None
+        records = JobRecords(self._run, self._config.windows, writes=False)
+        ledger = records.account.ledger
+        settled = ledger.settled
+        recent = self._account.clock() - settled.now < KEPT_NS
+        if settled.begin is None or not settled.alive or not records.together or not recent:
+            records.close()
+            return None
+        job = JobAccount(self._config.windows, SPREAD, ledger, records.record)
+        job.remember(records.costs)
+        for one in sorted(read_offsets(self._run)):  # the leader's clock is the common one
+            if one.attempt == self._attempt:
+                job.offset(one.rank, one.ahead, one.bound, one.since)
+        self._reached = self._began = settled.now
+        self._before = dict(job.costs.whole)
+        job.place(self._own, self._config.role or "", self._known_devices())
+        self._places[self._own] = self._host, os.getpid()
+        return records, job
+
+    def _step_down(self, channel: Channel) -> None:
+        logger.warning("process %d gives signs of life again, and publishes the job's metrics", self._config.leader)
+        self.stands_in = False
+        self._on_deputy(False)
+        with self._feeding:
+            records, self._job, self._records = self._records, None, None
+            self._latest.clear()
+            self._places.clear()
+            self._concluded = NOT_KNOWN
+        if records is not None:
+            records.close()
+        channel.rewind()
+
+    # --- the account --------------------------------------------------------------------------------------------------
 
     def _begin(self) -> tuple[JobRecords, JobAccount]:
         """Begin the account of the job, or go on with that of the attempts before."""
@@ -259,7 +366,10 @@ class RankExchange:
                 continue
             self._places[rank] = message.host, message.pid
             job.place(rank, message.role, message.devices)
-            self._offsets.take(rank, message)
+            if self._config.leads:
+                self._offsets.take(rank, message)
+            else:
+                self._feed(job, rank, job.by_common_clock(rank, message.update))
 
     def _feed_own(self, job: JobAccount, update: RankUpdate) -> None:
         # First what holds for the job: it is needed where the time of the update is decided.
@@ -268,7 +378,7 @@ class RankExchange:
             noted += holds_for_job(self._noted.popleft(), covers)
         job.place(self._own, self._config.role or "", self._known_devices())
         job.note(noted, self._own)
-        self._feed(job, self._own, update)
+        self._feed(job, self._own, job.by_common_clock(self._own, update))
 
     def _feed(self, job: JobAccount, rank: int, update: RankUpdate) -> None:
         if update.joined <= self._concluded:
@@ -294,8 +404,13 @@ class RankExchange:
             return f"process {self._config.leader} has the account of the job"
         return "not all other ranks have been heard of yet" if self._latest else "no other rank has been heard of"
 
-    def figures(self) -> JobFigures | None:
-        """Return the account of the job; None if there is none (yet), and this rank's own is shown in its place."""
+    def figures(self, *, published: bool = False) -> JobFigures | None:
+        """Return the account of the job; None if there is none (yet), and this rank's own is shown in its place.
+
+        That of a deputy is only for what is `published`.
+        """
+        if not self._config.leads and not published:
+            return None
         job, records = self._job, self._records
         if job is None or records is None:
             return None
@@ -345,7 +460,7 @@ class RankExchange:
             self._open(run, attempt)
         until = time.monotonic() + min(seconds, LAST_S)
         self.exchange()
-        while self._job is not None and not self._over and time.monotonic() < until:
+        while self._config.leads and self._job is not None and not self._over and time.monotonic() < until:
             time.sleep(_LOOK_S)
             self.exchange()
 
@@ -364,4 +479,5 @@ class RankExchange:
         if self._records is not None:
             self._records.orphan()
         self._job = self._records = None
+        self.stands_in = False
         self._exchanging, self._feeding = threading.Lock(), threading.RLock()

@@ -89,10 +89,9 @@ def check_providers(tracer_provider: object, meter_provider: object) -> None:
             )
 
 
-def _open_exporters(names: Iterable[str], config: Config, context: ExporterContext) -> list[Exporters]:
-    """Open the exporters that this process exports through; log why one cannot be opened."""
+def _open_exporters(names: Iterable[str], context: ExporterContext, *, spans: bool, metrics: bool) -> list[Exporters]:
+    """Open the exporters through which this process exports these signals; log why one cannot be opened."""
     exporters: list[Exporters] = []
-    spans, metrics = config.exports_spans(), config.leads
     for name, number in numbers(names).items() if spans or metrics else ():
         try:
             opened = open_exporter(name, context)
@@ -107,6 +106,17 @@ def _open_exporters(names: Iterable[str], config: Config, context: ExporterConte
     return exporters
 
 
+def _readers(exporters: Iterable[Exporters]) -> list[MetricReader]:
+    readers = list[MetricReader]()
+    for opened in exporters:
+        if opened.metric_exporter is not None:
+            with _losing(f"exporter {opened.name}: metrics are not exported"):
+                make = partial(PeriodicExportingMetricReader, opened.metric_exporter, opened.interval_ms)
+                usual = partial(make.func, opened.metric_exporter, opened.interval_ms or 60_000, 30_000)
+                readers.append(_unless_wrong("an OTEL_METRIC_EXPORT_* variable", make, usual))
+    return readers
+
+
 class Pipelines:
     """The exporters of one recorder, with their processors and readers.
 
@@ -115,9 +125,9 @@ class Pipelines:
     """
 
     def __init__(self, names: Iterable[str], config: Config, live: LiveAccount, stopping: ShutdownSignal) -> None:
-        self._live, self._directory = live, config.directory
+        self._live, self._directory, self._names = live, config.directory, tuple(names)
         run = live.opened.run
-        context = ExporterContext(
+        self._context = ExporterContext(
             job_name=config.job_name,
             run_id=live.run_id,
             attempt=live.attempt,
@@ -126,7 +136,8 @@ class Pipelines:
             grace_period_s=config.grace_period,
             stopping=stopping,
         )
-        self._exporters = _open_exporters(names, config, context)
+        spans, metrics = config.exports_spans(), config.leads
+        self._exporters = _open_exporters(self._names, self._context, spans=spans, metrics=metrics)
         live.facts.projects = {one.name: one.project if one.span_exporter else str for one in self._exporters}
         self._given_processors, self._given_readers = tuple(config.span_processors), tuple(config.metric_readers)
         self.batchers: list[Batcher] = []
@@ -138,6 +149,7 @@ class Pipelines:
                     usual = partial(make, 2048, 5_000, 512, 30_000)
                     self.batchers.append(_unless_wrong("an OTEL_BSP_* variable", make, usual))
         self.readers: list[MetricReader] = []
+        self._extra: list[MetricReader] = []  # of :meth:`further_provider`
         self.processors: list[SpanProcessor] = [*self.batchers, *self._given_processors]
 
     def trace_provider(
@@ -158,12 +170,30 @@ class Pipelines:
 
         The user's readers stay with the first one; with `again`, there was one before.
         """
-        self._open_readers()
+        self.readers += _readers(self._exporters)
+        return self._meter_provider(resource, [*self.readers, *(() if again else self._given_readers)])
+
+    def further_provider(self, resource: Resource) -> MeterProvider:
+        """Create a provider that exports metrics through exporters of its own, until it is :meth:`removed <remove>`."""
+        readers = _readers(_open_exporters(self._names, self._context, spans=False, metrics=True))
+        self._extra += readers
+        return self._meter_provider(resource, readers)
+
+    def remove(self, provider: MeterProvider) -> None:
+        """Shut down a further provider in the background, after a last export."""
+        self._extra.clear()
+
+        def close() -> None:
+            with containing("metrics of a deputy"):
+                provider.shutdown()
+
+        started(threading.Thread(target=close, name="goodput-deputy", daemon=True), "its last metrics are lost")
+
+    def _meter_provider(self, resource: Resource, readers: Sequence[MetricReader]) -> MeterProvider:
         views = []
         if not os.environ.get("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"):
             views.append(View(instrument_type=Histogram, aggregation=ExponentialBucketHistogramAggregation()))
         # Metrics are observed once per interval and belong to no span; an exemplar would name an arbitrary open one.
-        readers = [*self.readers, *(() if again else self._given_readers)]
         make = partial(MeterProvider, readers, resource=resource, shutdown_on_exit=False, views=views)
         without = partial(make, exemplar_filter=AlwaysOffExemplarFilter())
         return _unless_wrong(
@@ -175,18 +205,10 @@ class Pipelines:
         add = getattr(provider, "add_metric_reader", None)
         if add is None:
             return False
-        self._open_readers()
+        self.readers += _readers(self._exporters)
         for reader in self.readers:
             add(reader)
         return True
-
-    def _open_readers(self) -> None:
-        for opened in self._exporters:
-            if opened.metric_exporter is not None:
-                with _losing(f"exporter {opened.name}: metrics are not exported"):
-                    make = partial(PeriodicExportingMetricReader, opened.metric_exporter, opened.interval_ms)
-                    usual = partial(make.func, opened.metric_exporter, opened.interval_ms or 60_000, 30_000)
-                    self.readers.append(_unless_wrong("an OTEL_METRIC_EXPORT_* variable", make, usual))
 
     def abandon(self) -> None:
         """Export nothing more, and close all but the user's processors and readers in the background."""
@@ -289,7 +311,7 @@ class Pipelines:
         kinds: dict[str, Sequence[SpanProcessor | MetricReader]] = {
             "spans": self.batchers,
             "processor": self._given_processors,
-            "metrics": self.readers,
+            "metrics": [*self.readers, *self._extra],
             "reader": self._given_readers,
         }
         return [(f"{kind} {at}", each) for kind, those in kinds.items() for at, each in enumerate(those)]

@@ -33,6 +33,7 @@ from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._resources import process
 from otel_goodput._resources.process import DetectedResource
 from otel_goodput._runtime import deadline, host
+from otel_goodput._runtime.deputy import Deputy
 from otel_goodput._runtime.guard import containing, report_once, started, strict
 from otel_goodput._runtime.observers import Observers
 from otel_goodput._runtime.pipelines import Pipelines, SwitchedSpanProcessor, check_providers, exporter_names
@@ -126,17 +127,9 @@ class Recorder(Phases):
         self._opened = opened = live.opened
         self.run_id, self.attempt, self._ranks = live.run_id, live.attempt, live.ranks
         self._account = account = live.account
-        resource = process.describe(
-            config.job_name,
-            self.run_id,
-            self.attempt,
-            config.process_index,
-            config.process_count,
-            config.resource_attributes,
-            role=config.role,
-            detect=not self._in_memory,
-            traced=tracer_provider is None,
-        )
+        which = config.job_name, self.run_id, self.attempt, config.process_index, config.process_count
+        detect, traced = not self._in_memory, tracer_provider is None
+        resource = process.describe(*which, config.resource_attributes, role=config.role, detect=detect, traced=traced)
         if self._rebuilt:  # providers that were built before refer to the resource
             self.resource.become(resource)
             resource = self.resource
@@ -200,6 +193,9 @@ class Recorder(Phases):
                 )
             if meter_provider is not None or pipelines.readers or config.metric_readers:
                 live.hear(self._durations)
+        elif self._ranks is not None:
+            published = partial(self._figures, published=True)
+            self._ranks.listen(Deputy(config, self._ranks, pipelines, resource, self.meter_provider, published))
         self._keeper.start()
         if not self._in_memory:
             emitter.start()
@@ -353,7 +349,7 @@ class Recorder(Phases):
         """
         return self._figures(SETTLED_S)[0]
 
-    def _figures(self, settled: float = PATIENCE_S) -> tuple[Totals, JobFigures | None]:
+    def _figures(self, settled: float = PATIENCE_S, *, published: bool = False) -> tuple[Totals, JobFigures | None]:
         """Return the account, with the rest if it is of all ranks; after the job, wait `settled` s for the ledger."""
         tracer = self._tracer
         if tracer is not None:
@@ -364,7 +360,7 @@ class Recorder(Phases):
         totals = self._account.totals(patience=patience)
         if self.closed:
             self._behind = totals.behind
-        figures = None if self._ranks is None else self._ranks.figures()
+        figures = None if self._ranks is None else self._ranks.figures(published=published)
         if figures is not None:
             totals = with_leaders(figures.totals, totals, live(figures.totals))
         totals = self._productivity.complete(totals)

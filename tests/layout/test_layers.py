@@ -39,6 +39,7 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
     ("where it runs, and on providers of the user's own", frozenset({"_resources", "_runtime.standalone"})),
     ("exporters, observers, the page", frozenset({"exporters", "_runtime.observers", "_viewer"})),
     ("pipelines", frozenset({"_runtime.pipelines"})),
+    ("in place of the leader", frozenset({"_runtime.deputy"})),
     ("_tools", frozenset({"_tools"})),
     ("recorder, runs of the past, command", frozenset({"_runtime.recorder", "runs", "__main__"})),
     ("module functions", frozenset({"api"})),
