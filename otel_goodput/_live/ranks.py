@@ -22,6 +22,7 @@ from otel_goodput._accounting.events import NOT_KNOWN
 from otel_goodput._accounting.job import Cause, Costs, JobAccount, OpenNow, holds_for_job
 from otel_goodput._accounting.rank_clocks import Offset
 from otel_goodput._accounting.rank_updates import RankUpdate
+from otel_goodput._accounting.rules import NS
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.clock_offsets import read_offsets, write_offsets
 from otel_goodput._journal.job_waits import JobWaits
@@ -102,6 +103,7 @@ class RankExchange:
         self._early: list[RankUpdate] = []
         self._held = 0  # how many these are, with their steps and pieces
         self._latest: dict[int, RankUpdate] = {}  # the latest update of each rank
+        self._aside: dict[int, int] = {}  # the latest sign of life of ranks without which a deputy goes on, ns
         self._places: dict[int, tuple[str, int]] = {}  # host and pid of each rank
         self._number = 0  # of the next message
         self._host = socket.gethostname()
@@ -284,10 +286,20 @@ class RankExchange:
             with self._feeding:
                 for rank, messages in received.items():
                     self._receive(job, rank, messages)
-                job.set_aside(leader)
+                self._set_aside(job)
                 self._records, self._job = records, job
         self.stands_in = True
         self._on_deputy(True)
+
+    def _set_aside(self, job: JobAccount) -> None:
+        """Have the account go on without the leader and others that are silent, until more is heard of them."""
+        limit = self._account.clock() - round(deputy.SILENT_S * NS)
+        with self._feeding:
+            for rank, update in self._latest.items():
+                silent = update.left == NOT_KNOWN and (rank == self._config.leader or update.at < limit)
+                if silent and self._aside.get(rank) != update.at:
+                    self._aside[rank] = update.at
+                    job.set_aside(rank)
 
     def _go_on(self) -> tuple[JobRecords, JobAccount] | None:
         """Go on with the leader's account, in memory; None if it cannot be read, or is so old that updates are gone."""
@@ -317,8 +329,8 @@ class RankExchange:
         self._on_deputy(False)
         with self._feeding:
             records, self._job, self._records = self._records, None, None
-            self._latest.clear()
-            self._places.clear()
+            for one in (self._latest, self._places, self._aside):
+                one.clear()
             self._concluded = NOT_KNOWN
         if records is not None:
             records.close()
