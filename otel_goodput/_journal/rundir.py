@@ -28,6 +28,7 @@ logger = redacting_logger(__name__)
 
 _LONGEST: Final = 150
 IDENTITY_FILE: Final = "run.json"
+INSTEAD_OF: Final = "instead_of"  # member of that file: the run in which another living process had the same index
 REASONS_FILE: Final = "disruptions.reasons"
 JOB: Final = "job"  # a folder in that of the run
 _ATTEMPTS: Final = 2**31  # attempt numbers are below this; a higher one would leave none for the next attempt
@@ -126,6 +127,15 @@ class RunDirectory:
             return read_json(self.path / IDENTITY_FILE, IDENTITY)
         except (OSError, ValueError):
             return {}
+
+    def displaced(self) -> Iterator[RunDirectory]:
+        """Yield the runs of processes whose index in this one was taken."""
+        with suppress(OSError):
+            for name in files.names(self.path.parent):
+                if name.startswith(f"{self.path.name}~"):
+                    other = RunDirectory(self.path.parent / name)
+                    if other.identity().get(INSTEAD_OF) == self.identity().get("run_id", self.path.name):
+                        yield other
 
     def created_at(self) -> int | None:
         """When the run's first attempt began, ns since the epoch; None if run.json does not say."""

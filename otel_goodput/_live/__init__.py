@@ -51,10 +51,17 @@ class LiveAccount:
         self._keeper: Keeper | None = None
         opened.introduce(self.account)
         # What the ranks of the job exchange; None if this is the only one.
-        self.ranks = None if config.process_count < 2 or in_memory else RankExchange(config, self.account)
+        self.ranks = None if config.process_count < 2 or in_memory else RankExchange(config, self.account, self._meet)
         self.facts = FactSheet(config, self.attempt, clock())
         self.usage = UsageSheet(self.attempt, config.process_index) if config.usage_interval else None
         self.account.begin_attempt(flags, opened.restored.last_sign, config.stalled_after)
+
+    def _meet(self) -> str:
+        """Return the id under which the ranks of the job meet: the one that was asked for, the same in all of them.
+
+        A process whose index is taken must not meet them.
+        """
+        return self.run_id if self.opened.instead_of else self._config.run_id
 
     def before(self) -> int | None:
         """Return when the attempt before this one began, ns since the epoch; None if it left no facts."""

@@ -23,7 +23,7 @@ from otel_goodput._journal.journal import Journal, Segment
 from otel_goodput._journal.lock import Lock
 from otel_goodput._journal.mirror import Mirror, open_spool
 from otel_goodput._journal.notes import Note
-from otel_goodput._journal.rundir import RunDirectory, folder_name
+from otel_goodput._journal.rundir import INSTEAD_OF, RunDirectory, folder_name
 from otel_goodput._live.launches import (
     Agreement,
     Launches,
@@ -48,6 +48,7 @@ logger = redacting_logger(__name__)
 NEWER: Final = "newer version"  # kinds of notes
 ASIDE: Final = "set aside"
 CONTINUED: Final = "run continued"
+TAKEN: Final = "index taken"
 
 _STRANGERS: Final = 100
 _LAST: Final = 999_999_999  # highest attempt number that a file name can hold
@@ -70,6 +71,7 @@ class Opened:
     before: PreviousRun | None = None  # the finished run, if this is a new run because that one had finished
     remarks: list[Note] = field(default_factory=list)  # on what it continues, and on what is on disk
     agreement: Agreement | None = None  # which other run this may have to be part of; None if that is no question
+    instead_of: str = ""  # the run that it would be if another living process did not have its index there
     early: bool = False  # it is of this process alone: it is not known yet which one it is of its launch
 
     def introduce(self, account: Account) -> None:
@@ -125,7 +127,7 @@ def open_journal(config: Config, clock: Clock, *, begun: bool = False, only: str
     if early and config.launch is not None:
         series += f"~{config.launch.label}-{os.getpid()}"
     agreement: Agreement | None = None
-    looks = _LOOKS
+    looks, instead_of, taken_notes = _LOOKS, "", list[Note]()
     while True:
         candidate = _candidate(config, base, series, launches)
         run_id, run, mirror, restored = candidate.run_id, candidate.run, candidate.mirror, candidate.restored
@@ -133,7 +135,7 @@ def open_journal(config: Config, clock: Clock, *, begun: bool = False, only: str
             raise FileExistsError(f"run {only!r} is not that of this launch any more")
         previous = max(restored.attempt, *candidate.attempts, *candidate.elsewhere, -1)
         attempt = min(_with_leader(config, run, previous + 1), _LAST)
-        identity = _identity(candidate, config, clock)
+        identity = _identity(candidate, config, clock, instead_of)
         try:
             run.create(identity)
             # A living process may still write the previous attempt.
@@ -186,9 +188,11 @@ def open_journal(config: Config, clock: Clock, *, begun: bool = False, only: str
             agreement = Agreement(other, "", wanted, text)
         else:
             logger.warning("%s", text)
-        series = other
+            taken_notes.append(Note(TAKEN, text))
+        series, instead_of = other, instead_of or run_id
     opened = Opened(run_id, attempt, run, Journal(attempt, process, first), restored, lock, mirror)
-    opened.remarks = [*_remarks(candidate), *_on_what_was_before(opened, config, base, clock)]
+    opened.remarks = [*taken_notes[:1], *_remarks(candidate), *_on_what_was_before(opened, config, base, clock)]
+    opened.instead_of = instead_of
     opened.before, opened.early = candidate.before, early
     if config.numbered and agreement is None and not early:
         if config.leads:
@@ -358,12 +362,14 @@ def first_segment(run: RunDirectory, attempt: int, process: int) -> Segment:
     raise FileExistsError(f"{run.journal} is full of foreign files")
 
 
-def _identity(candidate: _Candidate, config: Config, clock: Clock) -> dict[str, Any]:
+def _identity(candidate: _Candidate, config: Config, clock: Clock, instead_of: str = "") -> dict[str, Any]:
     began = candidate.restored.ledger.settled.begin  # in case run.json existed, but cannot be read
     moment = (began or clock()) / 1e9
     identity = {"run_id": candidate.run_id, "job_name": config.job_name, "created_at": moment}
     if candidate.before is not None:
         identity.update(series=candidate.before.series, follows=candidate.before.run_id)
+    if instead_of:
+        identity[INSTEAD_OF] = instead_of
     return identity
 
 

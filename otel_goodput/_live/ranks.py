@@ -81,13 +81,14 @@ class RankExchange:
     Args:
         config: the configuration in force.
         account: what this rank does. It records nothing before this is created.
+        meet: returns the id under which the ranks of the job meet in a store, once the run is known.
 
     Attributes:
         stands_in: this rank is the deputy of the leader.
     """
 
-    def __init__(self, config: Config, account: Account) -> None:
-        self._config = config
+    def __init__(self, config: Config, account: Account, meet: Callable[[], str]) -> None:
+        self._config, self._meet = config, meet
         self._account = account
         self._own = config.process_index
         self._count = config.process_count
@@ -144,7 +145,7 @@ class RankExchange:
         """
         if self._open(run, attempt):
             config = self._config
-            self._clock.start(config.run_id, (lambda: self._offsets.measuring) if config.leads else None)
+            self._clock.start(self._meet(), (lambda: self._offsets.measuring) if config.leads else None)
             started(self._thread, "what this rank does is missing in the live account of the job")
 
     def _open(self, run: RunDirectory | None, attempt: int) -> bool:
@@ -154,7 +155,7 @@ class RankExchange:
         config = self._config
         self._run, self._attempt = run, attempt
         self._since = self._shown = time.monotonic()
-        self._channel = channel = RankChannel(run, config.run_id, self._own, self._count, config.leader)
+        self._channel = channel = RankChannel(run, self._meet(), self._own, self._count, config.leader)
         self._clock.open(run)
         if not config.leads:
             self._watch = deputy.Watch(channel, self._own, config.leader)

@@ -422,6 +422,20 @@ def missing_note(waits: RankWaits) -> Note | None:
     )
 
 
+def displaced_note(folder: RunDirectory, process: int) -> Note | None:
+    """Return the note on processes with an index that was taken, since the latest attempt began; None: none."""
+    began = folder.began(process) or 0
+    others = [one for one in folder.displaced() if (one.created_at() or 0) >= began and one.processes()]
+    if not others:
+        return None
+    runs = ", ".join(f"{one.called()!r} (process {one.processes()[0]})" for one in others[:MISSING_LISTED])
+    return Note(
+        "index taken",
+        "Other processes had an index that was taken. What they did is not in this report, but recorded as runs of "
+        f"their own: {runs}. Give each process its own index (OTEL_GOODPUT_PROCESS_INDEX, process_index=).",
+    )
+
+
 def without_guesses(report: Mapping[str, Any]) -> dict[str, None]:
     """Return what the paces of processes must not say of who is slow, in a report (as JSON) that knows who begins late.
 

@@ -36,7 +36,16 @@ from otel_goodput.errors import JournalError
 from otel_goodput.reports import ProgressCallback, no_progress
 from otel_goodput.reports.detail import Detail, read_detail
 from otel_goodput.reports.excerpt import News, Tail
-from otel_goodput.reports.ranks import Job, named, read_job, recorded_job, too_large, with_leaders, with_places
+from otel_goodput.reports.ranks import (
+    Job,
+    displaced_note,
+    named,
+    read_job,
+    recorded_job,
+    too_large,
+    with_leaders,
+    with_places,
+)
 from otel_goodput.reports.report import Corrections, OneProcess, Report, about, corrected
 from otel_goodput.reports.rolling import rolling_of
 from otel_goodput.reports.timeline import account
@@ -129,6 +138,8 @@ class RecordedRun:
         ranks = self._ranks(sidecars.count)
         if ranks < 2:
             return report
+        if note := displaced_note(self.folder, first):
+            report = replace(report, notes=(*report.notes, note))
         if process is not None:
             return replace(report, process=OneProcess(first, ranks))
         job = self._job(report, sidecars.count, question, exact=exact)
