@@ -30,6 +30,7 @@ from otel_goodput._journal.journal import Journal
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._live import deputy
 from otel_goodput._live.channels import PROBED, Channel, RankChannel
+from otel_goodput._live.claims import Claims
 from otel_goodput._live.clock_exchange import OwnClock
 from otel_goodput._live.job_records import JobRecords
 from otel_goodput._live.outbox import KEPT_NS
@@ -81,14 +82,15 @@ class RankExchange:
     Args:
         config: the configuration in force.
         account: what this rank does. It records nothing before this is created.
-        meet: returns the id under which the ranks of the job meet in a store, once the run is known.
+        meet: returns the id under which the ranks of the job meet in a store, once the run is known; by default the one
+            that was asked for.
 
     Attributes:
         stands_in: this rank is the deputy of the leader.
     """
 
-    def __init__(self, config: Config, account: Account, meet: Callable[[], str]) -> None:
-        self._config, self._meet = config, meet
+    def __init__(self, config: Config, account: Account, meet: Callable[[], str] | None = None) -> None:
+        self._config, self._meet = config, meet or (lambda: config.run_id)
         self._account = account
         self._own = config.process_index
         self._count = config.process_count
@@ -104,6 +106,7 @@ class RankExchange:
         self._early: list[RankUpdate] = []
         self._held = 0  # how many these are, with their steps and pieces
         self._latest: dict[int, RankUpdate] = {}  # the latest update of each rank
+        self._claims = Claims()
         self._aside: dict[int, int] = {}  # the latest sign of life of ranks without which a deputy goes on, ns
         self._places: dict[int, tuple[str, int]] = {}  # host and pid of each rank
         self._number = 0  # of the next message
@@ -240,6 +243,8 @@ class RankExchange:
         with self._feeding:
             for rank, messages in received.items():
                 self._receive(job, rank, messages)
+            for rank, message in self._claims.due():
+                self._accept(job, rank, message)
             for rank, message, offset in self._offsets.known(last=self._stop.is_set()):
                 if offset is not None and (offset.ahead or offset.since or rank in job.offsets):
                     job.offset(rank, offset.ahead, offset.bound, offset.since)
@@ -332,6 +337,7 @@ class RankExchange:
             records, self._job, self._records = self._records, None, None
             for one in (self._latest, self._places, self._aside):
                 one.clear()
+            self._claims = Claims()
             self._concluded = NOT_KNOWN
         if records is not None:
             records.close()
@@ -377,12 +383,27 @@ class RankExchange:
             except ValueError as error:
                 report_once(f"updates of rank {rank}", "an update of rank %d cannot be read: %s", rank, error)
                 continue
-            self._places[rank] = message.host, message.pid
-            job.place(rank, message.role, message.devices)
-            if self._config.leads:
-                self._offsets.take(rank, message)
-            else:
-                self._feed(job, rank, job.by_common_clock(rank, message.update))
+            if self._claims.take(rank, message):
+                self._accept(job, rank, message)
+            elif rank in self._claims.refused:
+                self._refuse(rank, self._claims.owner(rank), message)
+
+    def _accept(self, job: JobAccount, rank: int, message: RankMessage) -> None:
+        self._places[rank] = message.host, message.pid
+        job.place(rank, message.role, message.devices)
+        if self._config.leads:
+            self._offsets.take(rank, message)
+        else:
+            self._feed(job, rank, job.by_common_clock(rank, message.update))
+
+    def _refuse(self, rank: int, first: RankMessage, second: RankMessage) -> None:
+        text = (
+            f"two processes publish as rank {rank}: pid {first.pid} on {first.host} and pid {second.pid} on "
+            f"{second.host}; the live account has the first one only. Give each process its own index "
+            "(OTEL_GOODPUT_PROCESS_INDEX, process_index=)"
+        )
+        if self._account.notes.add(f"index taken {rank}", text):
+            logger.warning("%s", text)
 
     def _feed_own(self, job: JobAccount, update: RankUpdate) -> None:
         # First what holds for the job: it is needed where the time of the update is decided.
