@@ -109,24 +109,29 @@ def ranks_run(
     run = RunDirectory(directory / name)
     run.create({"run_id": name, "job_name": name, "created_at": BEGIN / NS, "process_count": ranks})
     for rank, events in enumerate(step_together(ranks, steps, slow, **how)):
-        write_process(run, rank, events)
-        for attempt, started in enumerate(one.time for one in events if one.kind == ev.ATTEMPT):
-            content = SIDECAR.encode(
-                attempt=attempt,
-                process=rank,
-                started_at=started,
-                program="train.py",
-                resource={HOST_NAME: f"{host}{rank // HOSTS}", PROCESS_COUNT: ranks},
-                versions={},
-                settings={},
-                hyperparameters={},
-                dropped={},
-                exporters={},
-                scheduling={},
-                compile_cache={},
-            )
-            run.file("facts", attempt, rank).write_bytes(content)
+        write_rank(run, rank, events, [ranks] * 10, host=host)
     return run
+
+
+def write_rank(run: RunDirectory, rank: int, events: Sequence[Event], sizes: Sequence[int], *, host: str = "n") -> None:
+    """Write what one rank leaves; `sizes`: how many ranks each attempt has."""
+    write_process(run, rank, events)
+    for begun in (one for one in events if one.kind == ev.ATTEMPT):
+        content = SIDECAR.encode(
+            attempt=begun.step,
+            process=rank,
+            started_at=begun.time,
+            program="train.py",
+            resource={HOST_NAME: f"{host}{rank // HOSTS}", PROCESS_COUNT: sizes[begun.step]},
+            versions={},
+            settings={},
+            hyperparameters={},
+            dropped={},
+            exporters={},
+            scheduling={},
+            compile_cache={},
+        )
+        run.file("facts", begun.step, rank).write_bytes(content)
 
 
 def with_records(run: RunDirectory) -> RunDirectory:
