@@ -129,6 +129,7 @@ def test_what_follows_a_loop_is_no_part_of_its_last_step(
 ) -> None:
     watch = Stopwatch()
     with goodput.job():
+        began = time.perf_counter()
         loop(watch)
         left = time.perf_counter()
         time.sleep(AFTER_S)
@@ -140,7 +141,8 @@ def test_what_follows_a_loop_is_no_part_of_its_last_step(
         seconds = report["seconds"]
         assert report["in_flight_step"] is None and report["steps"]["kept"] == BODIES
         assert seconds["other"] > 0.7 * after
-        assert seconds["productive"] < watch.seconds + 0.3 * after
+        # Its bodies and next to nothing more, except on a busy machine.
+        assert seconds["productive"] < left - began + 0.3 * after
 
 
 def test_a_loop_whose_body_always_leaves_it(recording: Recording) -> None:
