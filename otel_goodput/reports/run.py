@@ -218,10 +218,11 @@ class RecordedRun:
             return NOT_KNOWN
         spans, with_events = [span for span, _ in leader.totals.rolling], question.of_past or bool(question.rolling)
         why = "" if exact else too_large(self.folder, parts=1 if question.others else _QUICK)
-        if why or question.records:
+        if why or question.records or not question.others:
             own, standing = restore(self.folder.of_job, 0, spans), leader.standing or live(leader.totals)
             job = recorded_job(self.folder, own, count, standing, with_events=with_events)
-            if job is not None or why:
+            whole = job is not None and not job.notes and job.totals.attempts == leader.totals.attempts
+            if why or (job is not None and (question.records or whole)):
                 return job or why
         return read_job(self.folder, count, spans, with_events=with_events, keep=question.events)
 
