@@ -24,18 +24,15 @@ HELD: list[Any] = []
 Watch = Callable[[], None]
 
 
-class Stopwatch:
-    """The witness: measures the bodies of the loop."""
+class Bodies:
+    """The witness: counts the bodies of the loop, each of which takes a while."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
         self.bodies = 0
 
     def body(self) -> bool:
         """Do a step's work; returns whether it was the last one."""
-        begun = time.perf_counter()
         time.sleep(BODY_S)
-        self.seconds += time.perf_counter() - begun
         self.bodies += 1
         return self.bodies == BODIES
 
@@ -48,28 +45,28 @@ def passed_on(items: Any) -> Iterator[Any]:
     yield from items
 
 
-def a_variable(watch: Stopwatch) -> None:
+def a_variable(watch: Bodies) -> None:
     HELD.append(held := steps())
     for _ in held:
         if watch.body():
             break
 
 
-def a_progress_bar(watch: Stopwatch) -> None:
+def a_progress_bar(watch: Bodies) -> None:
     HELD.append(bar := tqdm(steps(), disable=True))
     for _ in bar:
         if watch.body():
             break
 
 
-def a_progress_bar_of_enumerate(watch: Stopwatch) -> None:
+def a_progress_bar_of_enumerate(watch: Bodies) -> None:
     HELD.append(bar := tqdm(enumerate(steps()), disable=None))
     for _ in bar:
         if watch.body():
             break
 
 
-def a_zip(watch: Stopwatch) -> None:
+def a_zip(watch: Bodies) -> None:
     HELD.append(held := zip(steps(), range(50), strict=False))
     for _ in held:
         if watch.body():
@@ -77,7 +74,7 @@ def a_zip(watch: Stopwatch) -> None:
             break
 
 
-def a_generator(watch: Stopwatch) -> None:
+def a_generator(watch: Bodies) -> None:
     HELD.append(held := passed_on(passed_on(steps())))
     for _ in held:
         try:
@@ -87,7 +84,7 @@ def a_generator(watch: Stopwatch) -> None:
             print("never")
 
 
-def an_iterator_advanced_by_hand(watch: Stopwatch) -> None:
+def an_iterator_advanced_by_hand(watch: Bodies) -> None:
     HELD.append(held := iter(steps()))
     while True:
         next(held)
@@ -95,7 +92,7 @@ def an_iterator_advanced_by_hand(watch: Stopwatch) -> None:
             break
 
 
-def a_loop_in_a_coroutine(watch: Stopwatch) -> None:
+def a_loop_in_a_coroutine(watch: Bodies) -> None:
     async def train() -> None:
         HELD.append(held := enumerate(steps()))
         for _ in held:
@@ -124,10 +121,8 @@ def _nothing_held() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("loop", LEFT, ids=lambda loop: loop.__name__)
-def test_what_follows_a_loop_is_no_part_of_its_last_step(
-    loop: Callable[[Stopwatch], None], recording: Recording
-) -> None:
-    watch = Stopwatch()
+def test_what_follows_a_loop_is_no_part_of_its_last_step(loop: Callable[[Bodies], None], recording: Recording) -> None:
+    watch = Bodies()
     with goodput.job():
         began = time.perf_counter()
         loop(watch)
@@ -147,7 +142,7 @@ def test_what_follows_a_loop_is_no_part_of_its_last_step(
 
 def test_a_loop_whose_body_always_leaves_it(recording: Recording) -> None:
     """It has no way back to its head. The loop around it has one, and goes on."""
-    watch, after = Stopwatch(), 0.0
+    watch, after = Bodies(), 0.0
     with goodput.job():
         for _ in range(2):
             HELD.append(held := iter(steps()))
@@ -164,7 +159,7 @@ def test_a_loop_whose_body_always_leaves_it(recording: Recording) -> None:
 
 def test_what_follows_may_be_a_phase(recording: Recording) -> None:
     """The loop is left before the phase begins, so the phase is not inside its last step."""
-    watch = Stopwatch()
+    watch = Bodies()
     with goodput.job():
         a_progress_bar_of_enumerate(watch)
         left = time.perf_counter()
@@ -178,7 +173,7 @@ def test_what_follows_may_be_a_phase(recording: Recording) -> None:
 
 
 def test_an_exception_that_is_kept_holds_the_loop(recording: Recording) -> None:
-    watch = Stopwatch()
+    watch = Bodies()
 
     def train() -> None:
         for _ in steps():
@@ -202,7 +197,7 @@ def test_an_exception_that_is_kept_holds_the_loop(recording: Recording) -> None:
 
 def test_a_callbacks_step_that_nobody_ends(recording: Recording) -> None:
     """As Keras calls: the end of the data comes after the begin of a step, and nobody calls the step's end."""
-    watch = Stopwatch()
+    watch = Bodies()
     step: Any = None
     after = 0.0
     with goodput.job():
