@@ -148,7 +148,7 @@ class JobAccount:
         self._signs[rank] = Sign(joined, update.left, update.known, update.at, update.opened, self._latest)
         if before is None or joined > before.joined:
             self.join(rank, joined)
-        self.feed(rank, update.steps, update.pieces, update.known)
+        self.feed(rank, update.steps, update.pieces, update.known, update.size)
         if update.left != NOT_KNOWN:
             self.leave(rank, update.left, died=False)
         if self._latest - self._looked >= _LOOK:
@@ -187,10 +187,10 @@ class JobAccount:
         """Go on without `rank`, of which nothing has been known for ``ABSENT``, until more of it is reported."""
         self._role(rank).set_aside(rank)
 
-    def feed(self, rank: int, steps: Sequence[RankStep], pieces: Sequence[Piece], known: int) -> None:
-        """Take what `rank` did up to `known` (ns), in order. A step that was open the last time comes again, first."""
+    def feed(self, rank: int, steps: Sequence[RankStep], pieces: Sequence[Piece], known: int, size: int = 0) -> None:
+        """Take what `rank` did up to `known` (ns), in order; see :meth:`RankGroup.feed`."""
         self._clocks.compare(rank, steps)
-        self._role(rank).feed(rank, steps, pieces, known)
+        self._role(rank).feed(rank, steps, pieces, known, size)
 
     def feed_whole(self, ranks: Mapping[int, tuple[RankParts, int]]) -> None:
         """Take all that `ranks`, which have joined, did up to a moment (ns) each, before any of them leaves."""

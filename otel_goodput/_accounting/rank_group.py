@@ -15,6 +15,7 @@ from otel_goodput._accounting.cost_bins import CostBins
 from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event
 from otel_goodput._accounting.job_events import JobEvents
 from otel_goodput._accounting.ledger import Ledger
+from otel_goodput._accounting.rank_alignment import RankAlignment
 from otel_goodput._accounting.rank_columns import FEWEST, ColumnMerger, RankWalk
 from otel_goodput._accounting.ranks import NEVER, JobStep, Piece, RankMerger, RankStep, Stretch
 from otel_goodput._accounting.rules import NS, SAVE
@@ -106,6 +107,7 @@ class RankGroup:
         settled = self.ledger.settled
         reached = NOT_KNOWN if settled.begin is None else settled.now
         self.merger: RankMerger = ColumnMerger(spread, reached, expected)
+        self._alignment = RankAlignment(lambda *what: self.merger.feed(*what), lambda: bool(self.merger.expected))
         self._events = JobEvents(self.ledger)
         self._record = self.ledger.feed if record is None else record
         self._leaders: deque[Event] = deque()
@@ -125,6 +127,7 @@ class RankGroup:
 
     def join(self, rank: int, begin: int) -> None:
         """Note that the job of `rank` begins at `begin` (ns), maybe again."""
+        self._alignment.join(rank)
         self.merger.join(rank, begin)
 
     def leave(self, rank: int, end: int, *, died: bool, gone: int = NEVER) -> None:
@@ -132,17 +135,26 @@ class RankGroup:
 
         In an attempt that began at `gone` (ns) there is no such rank.
         """
-        self.merger.leave(rank, end, died=died, gone=gone)
+        self._alignment.leave(rank, lambda: self.merger.leave(rank, end, died=died, gone=gone))
         self._take()
 
     def set_aside(self, rank: int) -> None:
         """Go on without `rank`, of which nothing is known any longer, until more of it is reported."""
-        self.merger.set_aside(rank)
+        self._alignment.leave(rank, lambda: self.merger.set_aside(rank))
         self._take()
 
-    def feed(self, rank: int, steps: Iterable[RankStep], pieces: Iterable[Piece], known: int) -> None:
-        """Take what `rank` did up to `known` (ns), in order. A step that was open the last time comes again, first."""
-        self.merger.feed(rank, steps, pieces, known)
+    def feed(self, rank: int, steps: Sequence[RankStep], pieces: Sequence[Piece], known: int, size: int = 0) -> None:
+        """Take what `rank` did up to `known` (ns), in order. A step that was open the last time comes again, first.
+
+        The steps are groups of `size`; 0: all of them are single ones, however many.
+        """
+        self._alignment.spread = self.merger.spread
+        self._alignment.take(rank, steps, pieces, known, size)
+        self._take()
+
+    def release(self) -> None:
+        """Decide what can be without knowing how other ranks group the same steps."""
+        self._alignment.release()
         self._take()
 
     def feed_whole(self, ranks: Mapping[int, RankWalk]) -> None:
@@ -193,6 +205,7 @@ class RankGroup:
 
     def conclude(self, *, failed: bool) -> None:
         """Note that the job is over on all ranks: what is undecided counts. A rank that joins later begins it anew."""
+        self.release()
         end, merger = self.horizon, self.merger
         self.costs = self.costs_at(end)
         noted = [event for event in self._leaders if event.time <= end]

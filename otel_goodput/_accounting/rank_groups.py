@@ -15,8 +15,8 @@ from typing import Final
 
 from otel_goodput._accounting.ranks import Piece, RankStep
 
-# Steps that wait for an update; if there are more, each group has twice as many. Ranks that change the size of their
-# groups at different steps do not seem to step together meanwhile, so that comes late: one update can hold these.
+# Steps that wait for an update, which can hold them; if there are more, each group has twice as many. Not all ranks
+# change the size of their groups at the same step: see ``rank_alignment``.
 MOST: Final = 1024
 
 
@@ -41,7 +41,7 @@ def grouped(
             until += 1
         if at == len(steps) and steps[-1].number % size and not steps[-1].flags:
             return whole, parts, list(steps[first:]), list(pieces[taken:])
-        step, mine = _one(steps[first:at], pieces[taken:until])
+        step, mine = one_group(steps[first:at], pieces[taken:until])
         whole.append(step)
         parts += mine
         taken = until
@@ -56,7 +56,8 @@ def _goes_on(steps: Sequence[RankStep], first: int, at: int, index: int, size: i
     )
 
 
-def _one(steps: Sequence[RankStep], pieces: Sequence[Piece]) -> tuple[RankStep, Iterable[Piece]]:
+def one_group(steps: Sequence[RankStep], pieces: Sequence[Piece]) -> tuple[RankStep, Iterable[Piece]]:
+    """Return successive completed steps, and the pieces before and in them, as one group; a single one as it is."""
     if len(steps) == 1:
         return steps[0], pieces
     end = steps[-1].end

@@ -89,9 +89,9 @@ class RoleAccount:
         """Go on without `rank`, of which nothing is known any longer, until more of it is reported."""
         self._call(rank, methodcaller("set_aside", rank))
 
-    def feed(self, rank: int, steps: Sequence[RankStep], pieces: Sequence[Piece], known: int) -> None:
-        """Take what `rank` did up to `known` (ns), in order. A step that was open the last time comes again, first."""
-        self._call(rank, methodcaller("feed", rank, steps, pieces, known))
+    def feed(self, rank: int, steps: Sequence[RankStep], pieces: Sequence[Piece], known: int, size: int = 0) -> None:
+        """Take what `rank` did up to `known` (ns), in order; see :meth:`RankGroup.feed`."""
+        self._call(rank, methodcaller("feed", rank, steps, pieces, known, size))
 
     def feed_whole(self, ranks: Mapping[int, tuple[RankParts, int]]) -> None:
         """Take all that `ranks` did, each up to a moment (ns), before any of them leaves."""
@@ -166,6 +166,7 @@ class RoleAccount:
             self._part()
         elif not self._apart:  # they did until now
             self._apart = True
+            self.group.release()
             reached = self.group.merger.reached
             self._before = self.group.ledger.totals(reached)
             self._own = {rank: self.group.alone(rank) for rank in self.ranks}

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from otel_goodput._accounting import Ledger, rank_updates
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event, Item, Turns, events_of, following
+from otel_goodput._accounting.job import JobAccount
 from otel_goodput._accounting.rank_groups import grouped
 from otel_goodput._accounting.rank_updates import Opened, RankUpdate
 from otel_goodput._accounting.ranks import DIED, STEP_TIME, Piece, RankStep
@@ -355,6 +356,25 @@ def test_more_steps_than_fit_come_in_groups_that_add_up(alone: bool) -> None:
     assert all(before.end <= after.begin for before, after in pairwise(whole.steps))
     assert all(before.end <= after.begin for before, after in pairwise(whole.pieces))
     assert all(sum(step.number % update.size != 0 for step in update.steps) < max(2, update.size) for update in taken)
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("seed", range(2))
+def test_ranks_that_change_the_size_of_their_groups_at_different_steps_step_together(seed: int) -> None:
+    loop, account, alone = fast_loop(12_000, 20_000), JobAccount(), JobAccount()
+    ranks = [updates(loop, random.Random(2 * seed + rank), 0.1, whole=False) for rank in range(2)]
+    changes = [[one.known for one, other in pairwise(taken) if one.size != other.size] for taken in ranks]
+    assert changes[0] != changes[1] and min(map(len, changes)) > 0
+    for each in (account, alone):
+        each.expect(range(2))
+    published = [(each, update) for each, taken in enumerate(ranks) for update in taken]
+    for rank, update in sorted(published, key=lambda one: one[1].at):
+        account.update(rank, update)
+        alone.update(rank, update._replace(size=0))  # as they come
+    assert account.together and not alone.together
+    steps, _ = expected(traced(events_of(loop), at=loop[-1].time))
+    totals = account.totals()
+    assert totals.run.elapsed == sum(totals.run.categories.values()) == steps[-1].end - SECOND
 
 
 def test_finer_groups_are_put_together_to_coarser_ones() -> None:

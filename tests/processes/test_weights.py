@@ -24,7 +24,7 @@ import json, os, sys, time
 from pathlib import Path
 import otel_goodput as goodput
 rank = int(os.environ["RANK"])
-goodput.configure("weights", run_id="run", directory=Path(sys.argv[1]), exporters="none")
+goodput.configure("weights", run_id="run", directory=Path(sys.argv[1]), exporters="none", device_clock="host")
 with goodput.job():
     with goodput.accelerator_init():
         import jax
