@@ -204,8 +204,9 @@ def live_waits(
 
 _UNFINISHED: Final = Note(
     "job's own records",
-    "This is the account of all ranks as far as the leader had it: the last seconds before the end are missing. "
-    "`otel-goodput report --exact` reads them from the journals of all ranks.",
+    "This is the account of all ranks as far as the leader had it: the last seconds before the end are missing, and so "
+    "is a wait for a rank that lasted until then, however long. `otel-goodput report --exact` reads them from the "
+    "journals of all ranks.",
 )
 
 
