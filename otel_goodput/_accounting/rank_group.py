@@ -206,6 +206,8 @@ class RankGroup:
     def conclude(self, *, failed: bool) -> None:
         """Note that the job is over on all ranks: what is undecided counts. A rank that joins later begins it anew."""
         self.release()
+        self.merger.decide()
+        self._take()
         end, merger = self.horizon, self.merger
         self.costs = self.costs_at(end)
         noted = [event for event in self._leaders if event.time <= end]

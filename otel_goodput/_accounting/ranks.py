@@ -209,7 +209,7 @@ class RankMerger:
                 return
             self._soonest = min(self._soonest, one.steps[0].end)
         self._open = NOBODY
-        self._decide()
+        self.decide()
 
     def set_aside(self, rank: int) -> None:
         """Have the job go on without `rank`, of which nothing is known any longer, until more of it is reported."""
@@ -219,7 +219,7 @@ class RankMerger:
             if one.steps and one.steps[-1].end == NOT_KNOWN:
                 one.steps.pop()
             self._open = NOBODY
-            self._decide()
+            self.decide()
 
     def feed(self, rank: int, steps: Iterable[RankStep], pieces: Iterable[Piece], known: int) -> None:
         """Take what `rank` did up to `known` (ns), in order. A step that was open the last time comes again, first."""
@@ -250,7 +250,7 @@ class RankMerger:
         one.known = max(one.known, known)
         if self._open in (NOBODY, rank) or len(own) > WAITING:
             self._open = NOBODY
-            self._decide()
+            self.decide()
 
     def take(self) -> list[Stretch | JobStep]:
         """Return what has been decided since the last call, in order and without gaps."""
@@ -379,7 +379,8 @@ class RankMerger:
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
-    def _decide(self) -> None:
+    def decide(self) -> None:
+        """Decide what can be: ranks may have joined in the meantime that were expected."""
         while not self.expected and self._open == NOBODY and self._soonest <= self.slowest() and self._decide_step():
             pass
 

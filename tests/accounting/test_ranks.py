@@ -242,6 +242,20 @@ def test_what_the_leader_notes_while_ranks_are_away_is_no_sign_of_life_of_the_jo
     assert totals.run.categories[Category.STALLED]  # the limit holds for the steps of the attempt
 
 
+def test_a_role_that_is_heard_of_when_the_others_are_over_does_not_hide_their_steps() -> None:
+    account = JobAccount()
+    account.expect(range(3))
+    for rank, role in enumerate(("learner", "learner", "actor")):
+        account.place(rank, role)
+        account.join(rank, 0)
+        steps = [RankStep(number, number * SECOND, (number + 1) * SECOND) for number in range(5)]
+        account.feed(rank, steps, (), 5 * SECOND)
+        account.leave(rank, 5 * SECOND, died=False)
+    account.conclude(failed=False)
+    for totals in account.totals_of_roles().values():
+        assert totals.kept == 5 and totals.run.categories[Category.OTHER] == 0
+
+
 def test_an_outage_is_recovery_while_it_lasts() -> None:
     job = Ranks(3)
     job.step()

@@ -226,6 +226,13 @@ def hanging(job: Job) -> None:
     until(waited)
 
 
+def _reported(job: Job) -> bool:
+    """Whether the others have given a sign of life since rank 2 is stopped: up to then, what all did is known."""
+    now = json.loads(_printed(job.folder / "runs", "--json"))["ranks"]["open"]
+    signs = {one["rank"]: one["last_sign_of_life"] for one in now}
+    return len(signs) == COUNT and min(signs, key=signs.__getitem__) == 2
+
+
 class Story(NamedTuple):
     """What happens to a job, and what costs it most: for which rank it waits, and what that does; None if for none."""
 
@@ -290,7 +297,7 @@ def all_known(folder: Path) -> tuple[dict[str, Known], Hung]:
             for one in ended:
                 one.result()
         hung.ranks[2].send_signal(signal.SIGSTOP)
-        until(lambda: _stopped(hung.ranks[2]))
+        until(lambda: _stopped(hung.ranks[2]) and _reported(hung))
         stopped = Known(Exported.read(hung.folder / "waiting"), Recorded.read(hung.folder / "runs"))
         hung.kill()
         dead = Recorded.read(hung.folder / "runs")
