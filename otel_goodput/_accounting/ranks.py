@@ -13,87 +13,28 @@ from collections import Counter, deque
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush, heapreplace
-from itertools import pairwise, takewhile
-from typing import Final, NamedTuple
+from itertools import takewhile
+from typing import Final
 
 from otel_goodput._accounting.events import FAILED, NO_STEP, NOT_KNOWN
-from otel_goodput._accounting.rules import ELASTIC_CATEGORY, ELASTIC_REINIT, OTHER, OWNERS, RECOVERY
+from otel_goodput._accounting.rank_time import DIED as DIED
+from otel_goodput._accounting.rank_time import LEFT_BEHIND as LEFT_BEHIND
+from otel_goodput._accounting.rank_time import NOBODY as NOBODY
+from otel_goodput._accounting.rank_time import OPEN as OPEN
+from otel_goodput._accounting.rank_time import STEP_TIME as STEP_TIME
+from otel_goodput._accounting.rank_time import JobStep as JobStep
+from otel_goodput._accounting.rank_time import Piece as Piece
+from otel_goodput._accounting.rank_time import RankStep as RankStep
+from otel_goodput._accounting.rank_time import Standing as Standing
+from otel_goodput._accounting.rank_time import Stretch as Stretch
+from otel_goodput._accounting.rank_time import covering, longest
+from otel_goodput._accounting.rules import ELASTIC_CATEGORY, ELASTIC_REINIT, OWNERS, RECOVERY
 
-NOBODY: Final = -1  # in place of a rank
-STEP_TIME: Final = -1  # in place of a category number
-# Flags of steps, besides those of END events:
-DIED: Final = 1 << 16  # its process died
-OPEN: Final = 1 << 17  # it is not over
-# Those that take it were there when another one died, which is still away: they may not know it yet.
-LEFT_BEHIND: Final = 1 << 18
 WAITING: Final = 4096  # steps of one rank that may wait for another rank's; beyond that, the job does not wait for it
 PIECES: Final = 4 * WAITING  # of one rank that may wait for a step; of the oldest, the category is no longer known
 _ELASTIC: Final = frozenset({*ELASTIC_CATEGORY.values(), OWNERS[ELASTIC_REINIT]})
 NEVER: Final = 1 << 62  # a moment that does not come, ns
 TOGETHER: Final = 100  # the ranks step together if at most one in so many of their common steps says otherwise
-
-
-class RankStep(NamedTuple):
-    """One execution of a step on one rank; ns.
-
-    Attributes:
-        number, begin: of the step; first moment that is its own (rule R3).
-        end: when it was over, by the clock that counts; ``NOT_KNOWN`` while it is open.
-        flags: of its END event.
-    """
-
-    number: int
-    begin: int
-    end: int
-    flags: int = 0
-
-
-class Piece(NamedTuple):
-    """Time of one rank, from `begin` to `end` (ns), that is no step's own: a category number and a custom name."""
-
-    begin: int
-    end: int
-    category: int
-    name: str = ""
-
-
-class Stretch(NamedTuple):
-    """Time of the job, from `begin` to `end` (ns), of one category.
-
-    Attributes:
-        category, name: category number and custom name; ``STEP_TIME``: a step's own.
-        rank: whose time it is; ``NOBODY`` in a step's own, which is of all that take part.
-        waits: at least half of the other ranks could work: the job waits for this one.
-    """
-
-    begin: int
-    end: int
-    category: int
-    name: str
-    rank: int
-    waits: bool
-
-
-class JobStep(NamedTuple):
-    """One execution of a step by the ranks that took part, in whose time `stretches` are, from `begin` to `end` (ns).
-
-    `flags` are of its END event: ``FAILED`` if it failed on any rank, or one of them died in it. Besides them
-    ``LEFT_BEHIND``.
-    """
-
-    number: int
-    begin: int
-    end: int
-    flags: int
-    stretches: tuple[Stretch, ...]
-
-
-class Standing(NamedTuple):
-    """Who waits: the ranks that are at work on step `number`, and the time for which they wait for one; None if not."""
-
-    number: int
-    waiting: Sequence[int]
-    stretch: Stretch | None
 
 
 @dataclass(slots=True)
@@ -578,12 +519,12 @@ class RankMerger:
                 else (other, piece._replace(end=min(end for end in (*backs, piece.end) if end > piece.begin)))
                 for other, piece in away
             ]
-        own = list(_covering(ranks[rank].pieces_until(until), reached, until))
+        own = list(covering(ranks[rank].pieces_until(until), reached, until))
         edges = {reached, until, min(max(since, reached), until), *(piece.begin for piece in own)}
         stretches: list[Stretch] = []
         pieces = iter(own)
         piece, noticed = next(pieces, None), False
-        for begin, end, count, gone in _longest(away, edges):
+        for begin, end, count, gone in longest(away, edges):
             while piece is not None and piece.end <= begin:
                 piece = next(pieces, None)
             noticed = noticed or (piece is not None and piece.category in _ELASTIC)
@@ -610,7 +551,7 @@ class RankMerger:
                     if piece.end > begin
                 ]
         stretches: list[Stretch] = []
-        for since, until, count, inside in _longest(nested, {begin, end}):
+        for since, until, count, inside in longest(nested, {begin, end}):
             if inside is not None:
                 rank, piece = inside
                 waits = len(members) > 1 and 2 * count <= len(members)
@@ -618,47 +559,3 @@ class RankMerger:
             else:
                 stretches.append(Stretch(since, until, STEP_TIME, "", NOBODY, False))
         return tuple(stretches)
-
-
-def _longest(
-    pieces: Sequence[tuple[int, Piece]], edges: set[int]
-) -> Iterator[tuple[int, int, int, tuple[int, Piece] | None]]:
-    """Cut the time between the first and the last of `edges` (ns) where one of the `pieces` of ranks begins or ends.
-
-    Yields begin and end of each part, how many of the pieces cover it, and of these the one that ends last.
-    """
-    if not pieces:
-        for begin, end in pairwise(sorted(edges)):
-            yield begin, end, 0, None
-        return
-    first, last = min(edges), max(edges)
-    edges = edges | {min(max(edge, first), last) for _, piece in pieces for edge in piece[:2]}
-    coming = sorted(pieces, key=lambda one: one[1].begin, reverse=True)
-    open_: list[tuple[int, int, Piece]] = []  # heap: the one that ends last, and of several the lowest rank, is first
-    ends: list[int] = []
-    for begin, end in pairwise(sorted(edges)):
-        while coming and coming[-1][1].begin <= begin:
-            rank, piece = coming.pop()
-            heappush(open_, (-piece.end, rank, piece))
-            heappush(ends, piece.end)
-        while open_ and -open_[0][0] <= begin:
-            heappop(open_)
-        while ends and ends[0] <= begin:
-            heappop(ends)
-        yield begin, end, len(ends), (open_[0][1], open_[0][2]) if open_ else None
-
-
-def _covering(pieces: Iterable[Piece], begin: int, end: int) -> Iterator[Piece]:
-    """Yield the pieces of a rank, which begin before `end` (ns), from `begin` on; what is between them is ``OTHER``."""
-    at = begin
-    for piece in pieces:
-        if piece.end <= at:
-            continue
-        if piece.begin > at:
-            yield Piece(at, piece.begin, OTHER)
-            at = piece.begin
-        until = min(piece.end, end)
-        yield piece._replace(begin=at, end=until)
-        at = until
-    if at < end:
-        yield Piece(at, end, OTHER)

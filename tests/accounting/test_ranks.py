@@ -1,4 +1,7 @@
-"""The job of several ranks (rule R11): each of its moments, which rank it waits for, and its account by one ledger."""
+"""The job of several ranks (rule R11): each of its moments, which rank it waits for, and its account by one ledger.
+
+Longer than other files, because its stories and drawings are of the same small jobs.
+"""
 
 from __future__ import annotations
 
