@@ -37,6 +37,7 @@ DIGEST: Final = files.MIB
 REASONS: Final = files.MIB
 WAITS: Final = files.MIB
 OFFSETS: Final = files.MIB
+NOW: Final = files.MIB
 FACTS: Final = 64 * files.KIB
 USAGE: Final = 256 * files.KIB
 # A change of a folder within the granularity of its time stamps, or of a clock elsewhere, is not seen by the stamp.
@@ -61,6 +62,7 @@ _KNOWN: Final = (
     (re.compile(r"p\d{4,9}\.digest"), DIGEST),
     (re.compile(r"p\d{4,9}\.waits"), WAITS),
     (_OFFSETS, OFFSETS),
+    (re.compile(r"p\d{4,9}\.now"), NOW),
     (re.compile(r"a\d{4,10}-p\d{4,9}\.facts"), FACTS),
     (_USAGE, USAGE),
     (re.compile(r"a\d{4,10}-p\d{4,9}\.recovered"), files.SMALL),

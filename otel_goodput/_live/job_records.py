@@ -15,6 +15,7 @@ from typing import Final
 from otel_goodput._accounting import Event, Ledger
 from otel_goodput._accounting.job import Costs
 from otel_goodput._journal.account import Account
+from otel_goodput._journal.job_now import JobNow, write_now
 from otel_goodput._journal.job_waits import JobWaits, read_waits, write_waits
 from otel_goodput._journal.journal import Journal, Segment
 from otel_goodput._journal.lock import Lock
@@ -26,7 +27,8 @@ from otel_goodput._timeline.recovery import Restored, restore
 
 logger = redacting_logger(__name__)
 
-EVERY_S: Final = 30.0  # from one writing of what the job waited for to the next
+EVERY_S: Final = 5.0  # from one writing of what the job waited for to the next, if it takes no more than
+_SHARE: Final = 1000  # one part in so many of a core
 
 
 class JobRecords:
@@ -81,7 +83,7 @@ class JobRecords:
         self._keeper.start()
 
         self._folder = folder
-        self._saved = time.monotonic()
+        self._due = float("-inf")
 
     @property
     def journal(self) -> Journal | None:
@@ -94,9 +96,15 @@ class JobRecords:
 
     def save(self, waits: JobWaits, *, last: bool = False) -> None:
         """Write what the job waited for, if that was long ago, or the `last` time."""
-        if self._folder is not None and (last or time.monotonic() - self._saved >= EVERY_S):
-            self._saved = time.monotonic()
+        if self._folder is not None and (last or time.monotonic() >= self._due):
+            began = time.thread_time()
             write_waits(self._folder, waits)
+            self._due = time.monotonic() + max(EVERY_S, _SHARE * (time.thread_time() - began))
+
+    def save_now(self, now: JobNow) -> None:
+        """Write what the ranks do."""
+        if self._folder is not None:
+            write_now(self._folder, now)
 
     def refresh(self) -> None:
         """Bring the ledger up to what has been recorded."""

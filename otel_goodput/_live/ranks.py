@@ -25,6 +25,7 @@ from otel_goodput._accounting.rank_updates import RankUpdate
 from otel_goodput._accounting.rules import NS
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.clock_offsets import read_offsets, write_offsets
+from otel_goodput._journal.job_now import JobNow, RankDoing
 from otel_goodput._journal.job_waits import JobWaits
 from otel_goodput._journal.journal import Journal
 from otel_goodput._journal.rundir import RunDirectory
@@ -256,7 +257,17 @@ class RankExchange:
                 self._concluded = job.horizon
                 job.conclude(failed=not self._account.ledger.settled.clean)
             waits = JobWaits(len(self._latest), job.together, job.horizon, job.costs)
+            now = self._now(job)
         records.save(waits, last=self._stop.is_set())
+        records.save_now(now)
+
+    def _now(self, job: JobAccount) -> JobNow:
+        now = job.open_now()
+        ranks = [
+            RankDoing(rank, *self._places.get(rank, ("", 0)), sign.at, rank in now.silent, sign.opened)
+            for rank, sign in now.ranks.items()
+        ]
+        return JobNow(now.at, self._count, ranks, now.cause, now.since)
 
     # --- in place of the leader ---------------------------------------------------------------------------------------
 

@@ -278,6 +278,7 @@ class _Writer:
         overview = view.overview
         return {
             **figures(report, without, self._redacted),
+            "until": max(0, max(view.at, view.detail.reached) - self._origin) if overview.begin else 0,
             "attempts": [self._attempt(one, view) for one in view.attempts],
             "disruptions": self._disruptions(view),
             "bins": self._bins(overview),

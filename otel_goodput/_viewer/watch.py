@@ -209,6 +209,12 @@ class _Followed:
                 self._read = time.monotonic()
             return self._report
 
+    @property
+    def leader(self) -> Report | None:
+        """The latest report of process 0 alone."""
+        followed = self._followed
+        return None if followed is None else followed.leader
+
     def news(self) -> News | None:
         """Return what is new up to the latest report since the last call; None if that is not known."""
         with self._lock:
@@ -237,7 +243,7 @@ class Watch:
         self._looking_up = threading.Lock()
         self._changed = -1, (0, 0)
         self._state = ""
-        self._lives = ("", 0)  # state and number of attempts
+        self._lives = ("", 0, False)  # state, number of attempts, and whether the job has records of its own
         self._wanted = 0.0  # since when (unix s) another document is worth its price
         self._retry = float("-inf")  # by the monotonic clock
         self._reading: threading.Thread | None = None
@@ -327,13 +333,16 @@ class Watch:
 
     def _make(self, *, quick: bool = False) -> _Made:
         at, began = time.time(), time.thread_time()
-        if not self.topic.listeners:  # the first spans sent by themselves follow those of the document
-            with suppress(GoodputError, OSError, ValueError):  # the document says why it cannot be read
-                self.followed.report()
+        records = False  # while a job goes on, what is sent of it is that of its own records
+        with suppress(GoodputError, OSError, ValueError):  # the document says why it cannot be read
+            report = self.followed.report()
+            records = report.ranks is not None and _state(report) == RUNNING
+            if not self.topic.listeners:  # the first spans sent by themselves follow those of the document
                 self.followed.news()
         spans = min(_QUICK_SPANS, self._terms.spans) if quick else self._terms.spans
-        view = RunView.open(self.run, spans=spans, quick=quick, progress=self._show_progress)
+        view = RunView.open(self.run, spans=spans, quick=quick, records=records, progress=self._show_progress)
         self._state = _state(view.report)
+        self._again = 0.0  # an event that was made before may have another state, and be sent after the document
         server = {"port": self._terms.port, "idle_s": self._terms.idle_s}
         data = document(view, live=self._state == RUNNING, server=server, partial=quick)
         packed = gzip.compress(data, 1 if quick else 5, mtime=0)
@@ -397,28 +406,38 @@ class Watch:
             if self._event and still and time.monotonic() < self._again:
                 return self._event
             report = self.followed.report()
-            state = _state(report)
-            lives = state, report.totals.attempts
+            state, of_job = _state(report), report.ranks is not None
+            lives = state, report.totals.attempts, of_job
             if lives != self._lives:
                 self._lives, self._state, self._wanted = lives, state, time.time()
-            self._again = time.monotonic() + (_AGAIN_S if state == SILENT else float("inf"))
+            self._again = 0.0  # unless what follows goes well
             news: dict[str, Any] = {"live": state == RUNNING, "news": self._wanted}
             if made is not None and made.slow:
                 news["news"] = made.at  # the page requests what is there
             if progress is not None:
                 news["reading"] = dict(zip(("done", "total", "what"), progress, strict=True))
-            overall = None if made is None else made.view.overall
-            if overall is not None and report.ranks is None:  # of the job there is more only with the document
-                report = replace(report, process=overall.process or report.process)
-            latest = figures(report, _SELDOM, self._redacted)
-            news |= {"leader": latest} if overall is not None and overall.ranks and not report.ranks else latest
+            news |= self._figures(report, None if made is None else made.view)
             started = report.totals.started_at
             if started is not None:
                 news["end"] = report.totals.at - started
             self._event = event(json.dumps(news, separators=(",", ":")).encode(), "run")
-            if made is not None and state == RUNNING and made.view.leader is None:  # of a job, the document has them
+            if made is not None and state == RUNNING and of_job == (made.view.leader is not None):
                 self._event += self._tail(made, self.followed.news())
+            if state == self._state:  # else a document was made meanwhile, and this comes too late
+                self._again = time.monotonic() + (_AGAIN_S if state == SILENT else float("inf"))
             return self._event
+
+    def _figures(self, report: Report, shown: RunView | None) -> dict[str, Any]:
+        """Return what is new of the figures: those of the job, if there are any, and of its leader."""
+        leader = self.followed.leader or report
+        if report.ranks is not None and (shown is None or shown.job is not None):
+            own = figures(leader, _SELDOM, self._redacted)
+            return {**figures(report, _SELDOM, self._redacted), "leader": own}
+        overall = None if shown is None else shown.overall
+        if overall is not None:  # of the job there is more only with the document
+            leader = replace(leader, process=overall.process or leader.process)
+        latest = figures(leader, _SELDOM, self._redacted)
+        return {"leader": latest} if overall is not None and overall.ranks else latest
 
     def _tail(self, made: _Made, news: News | None) -> bytes:
         """Return the event with the spans of this second, made once for all clients."""

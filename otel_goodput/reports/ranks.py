@@ -18,6 +18,7 @@ from otel_goodput._accounting.rules import NAMES, OTHER
 from otel_goodput._accounting.totals import Totals
 from otel_goodput._journal.clock_offsets import clocks_of, latest_offsets, read_offsets
 from otel_goodput._journal.facts import Facts
+from otel_goodput._journal.job_now import read_now
 from otel_goodput._journal.job_waits import read_waits
 from otel_goodput._journal.notes import Note
 from otel_goodput._journal.rundir import RunDirectory
@@ -274,7 +275,13 @@ def read_job(
 
 
 def recorded_job(
-    folder: RunDirectory, own: Restored, count: int, standing: RunState, *, with_events: bool = False
+    folder: RunDirectory,
+    own: Restored,
+    count: int,
+    standing: RunState,
+    *,
+    with_events: bool = False,
+    with_overview: bool = True,
 ) -> Job | None:
     """Return the account of a job from its own records, which its leader has made; None if there are none of use.
 
@@ -283,7 +290,7 @@ def recorded_job(
         own: what its own records say.
         count: how many ranks its latest attempt has; 0 if that is not known.
         standing: the state of its leader.
-        with_events: return its events, too.
+        with_events, with_overview: return its events, and what it did over time.
     """
     try:
         saved = read_waits(folder.of_job)
@@ -295,7 +302,7 @@ def recorded_job(
     waits = RankWaits(
         saved.ranks,
         saved.costs,
-        own.ledger.overview(at, dead=dead),
+        own.ledger.overview(at, dead=dead) if with_overview else None,
         own.ledger,
         max(count, saved.ranks),
         offsets=latest_offsets(read_offsets(folder)),
@@ -306,9 +313,37 @@ def recorded_job(
         at,
         list(all_events(folder.of_job)) if with_events else (),
         standing,
-        waits,
+        _with_now(folder, standing, waits),
         (*(() if ended or standing.state == RUNNING else (_UNFINISHED,)), *offsets_note(waits)),
         own.damages.serious,
+    )
+
+
+def _with_now(folder: RunDirectory, standing: RunState, waits: RankWaits) -> RankWaits:
+    """Return what is said of ranks with what the leader wrote last about what they do."""
+    if standing.state in (ENDED, FAILED):
+        return waits
+    try:
+        now = read_now(folder.of_job)
+    except (OSError, ValueError):
+        return waits
+    waiting = {} if now.cause is None else {now.cause: now.since}
+    dead = standing.state == DIED  # what became of each rank since is not known here
+    return waits._replace(
+        expected=max(waits.expected, now.expected),
+        now=[
+            RankNow(
+                one.rank,
+                SILENT if one.silent or dead else RUNNING,
+                one.at,
+                one.opened,
+                one.host or None,
+                one.pid or None,
+            )
+            for one in now.ranks
+        ],
+        waiting=waiting if now.ranks else {},
+        hosts={one.rank: one.host for one in now.ranks if one.host},
     )
 
 

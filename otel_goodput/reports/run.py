@@ -344,22 +344,55 @@ class RecordedRun:
 
 
 class FollowedRun(RecordedRun):
-    """A run whose report is requested every second: of the leader's journal only what is new is read."""
+    """A run whose report is requested every second: only what is new is read.
+
+    That of a job of several ranks is made of the job's own records; the journals of other ranks are not read.
+
+    Attributes:
+        leader: the latest report of process 0, also if that of the run is the job's.
+    """
 
     def __init__(self, folder: RunDirectory, mirror: Mirror | None = None) -> None:
         super().__init__(folder, mirror)
         self._follower = Follower(folder)
         self._follower.keep(rolling_of(None))
-        self._tail = Tail()
+        self._tail, self._tail_of_job = Tail(), Tail()
+        self._job_follower = Follower(folder.of_job)
+        self._places: tuple[int, dict[int, Facts | None]] = -1, {}  # the attempt, and the facts of ranks
+        self.leader: Report | None = None
         self._kept = _Sidecars(self, 0)
         self._described = -1  # the latest attempt whose facts have been read
 
     def news(self, report: Report) -> News | None:
         """Return what is new, span by span, since the last call; None if that is not known. `report` is the latest."""
+        if report.ranks is not None:
+            return self._tail_of_job.news(self._job_follower, report.totals.at)
         return self._tail.news(self._follower, report.totals.at)
 
+    def _of_process(self, process: int, question: _Question) -> tuple[Report, _Sidecars]:
+        self.leader, sidecars = super()._of_process(process, question)
+        return self.leader, sidecars
+
     def _job(self, leader: Report, count: int, question: _Question, *, exact: bool) -> Job | str:
-        return "the account of the job is not read every second"
+        if not leader.totals.run.known:
+            return NOT_KNOWN
+        follower = self._job_follower
+        follower.keep([span for span, _ in leader.totals.rolling])
+        follower.poll()
+        standing = leader.standing or live(leader.totals)
+        job = recorded_job(self.folder, follower.state, count, standing, with_overview=False)
+        return (
+            job or "the leader has no account of the job yet, and the journals of all ranks are not read every second"
+        )
+
+    def _latest_facts(self, process: int) -> Facts | None:
+        attempt = self._follower.state.attempt
+        if self._places[0] != attempt:
+            self._places = attempt, {}
+        places = self._places[1]
+        if process not in places:
+            places[process] = super()._latest_facts(process)
+        return places[process]
 
     def _candidates(self) -> list[int]:
         return [0]  # without a look at the folder

@@ -32,12 +32,19 @@ class Slow(NamedTuple):
 
 
 def step_together(
-    ranks: int, steps: int, slow: Sequence[Slow] = (), *, dies_in: int | None = None, back: int = 0, saves: int = 0
+    ranks: int,
+    steps: int,
+    slow: Sequence[Slow] = (),
+    *,
+    dies_in: int | None = None,
+    back: int = 0,
+    saves: int = 0,
+    ends: bool = False,
 ) -> list[list[Event]]:
     """What each rank records: a step is over everywhere when the last rank has begun it and all have worked.
 
-    All ranks die in the step `dies_in`, if that is given, and go on so many steps before. The leader saves every
-    `saves` steps.
+    All ranks die in the step `dies_in`, if that is given, and go on so many steps before, or not, if it `ends`. The
+    leader saves every `saves` steps.
     """
     chance = random.Random(ranks)
     recorded: list[list[Event]] = [[] for _ in range(ranks)]
@@ -82,6 +89,8 @@ def step_together(
                 at[rank] += 30 * NS
             else:
                 recorded[rank].append(Event(done, ev.END, rules.STEP, keys[rank], number))
+        if dies and ends:
+            return recorded
         if dies:
             attempt += 1
             begin()

@@ -249,6 +249,12 @@ def test_the_map_of_a_running_job_goes_on(tmp_path: Path, chromium: Any) -> None
         known, own = look.js("[goodput.model.report.elapsed_s, goodput.model.leader.report.elapsed_s]")
         look.until("goodput.model.leader.report.elapsed_s > given + 1", own)
         assert "rank 1" in look.text("#waits-table tr[data-rank]")
+        # The job's figures and steps come without another document.
+        steps, elapsed = look.js("[goodput.model.steps.rows, goodput.model.report.elapsed_s]")
+        look.until("goodput.model.report.elapsed_s > given[1] && goodput.model.steps.rows > given[0]", [steps, elapsed])
+        assert "job" in look.js("goodput.timeline.lanes().map((one) => one.name)")
+        assert "as of" in look.text("#standing")
+        assert len(look.data("#open-table tr[data-rank]")) == 2
         for process in ranks:
             process.kill()
         look.until("goodput.model.report.elapsed_s > given + 1", known)

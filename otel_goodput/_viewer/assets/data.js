@@ -46,7 +46,7 @@ const ACCOUNT_TABLES = ["step_bins", "histogram", "steps", "phases", "device", "
 /** What is about the time of the job, or of one process. */
 export const ACCOUNT = [
   ...ACCOUNT_TABLES,
-  ...["attempts", "disruptions", "bins", "groups", "excluded", "notices", "slices", "detail"],
+  ...["until", "attempts", "disruptions", "bins", "groups", "excluded", "notices", "slices", "detail"],
   ...["step_ids", "phase_ids", "trace_ids", "attributes"],
 ];
 
@@ -76,7 +76,7 @@ export class Model {
     this.leader = head.leader ? { ...head.leader, ...accountOf(head.leader, head, blob) } : null;
     this.whole = Object.fromEntries(ACCOUNT.map((name) => [name, this[name]]));
     this.shown = "whole";
-    this.made_end = head.end;
+    this.figures_at = head.until;
     if (this.job) {
       this.job.waits = Object.assign(new Table(this.job.waits, blob), { width: this.job.waits.width });
     }

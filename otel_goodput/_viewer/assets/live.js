@@ -40,7 +40,10 @@ class LiveRun {
     if (news.report && model.report.processes) news.report.processes = model.report.processes;
     if (news.leader) Object.assign(leadersFigures(model), news.leader);
     for (const name of LIVE_MEMBERS) if (name in news) model[name] = news[name];
-    if (news.end) this.goOn(news.end);
+    if (news.end) {
+      model.figures_at = news.end;
+      this.goOn(news.end);
+    }
     this.state.tell(["model"]);
     const { reading } = news;
     if (reading) liveState(`reading ${reading.what}: ${reading.done} of ${reading.total}`, "live");

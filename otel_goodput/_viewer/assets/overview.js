@@ -110,6 +110,8 @@ function standing(model) {
     const open = since === null || since === undefined ? "" : ` for ${duration(nanoseconds(since))}`;
     parts.push(make("span", { text: `step ${report.in_flight_step} in flight${open}` }));
   }
+  if (subject.kind === "job" && name === "running")
+    parts.push(make("span", { text: `as of ${timeText(model, model.figures_at, 1e9)}`, title: "the latest moment of which it is known what all ranks did" }));
   return parts;
 }
 

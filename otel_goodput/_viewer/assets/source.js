@@ -28,14 +28,16 @@ export class RunSource {
     const { model } = this;
     this.ends = new Map(model.attempts.map((one) => [one.number, one.end === null ? model.end : one.end]));
     const latest = model.attempts[model.attempts.length - 1];
-    if (model.live && latest && latest.state === "running") this.ends.set(latest.number, model.end);
+    // What all ranks did is known some seconds later than what process 0 did.
+    const reached = showsJob(model) ? Math.min(model.end, Math.max(model.until, model.figures_at)) : model.end;
+    if (model.live && latest && latest.state === "running") this.ends.set(latest.number, reached);
     this.windows = model.detail ? model.detail.windows : [[0, model.end]];
     const down = model.disruptions.filter((one) => one.died_at !== null).map((one) => [one.died_at, one.time]);
     // Nothing ran while it was down, so there is nothing to sum up.
     this.summed = uncovered(
       [...this.windows, ...down].sort((one, other) => one[0] - other[0]),
       0,
-      model.end,
+      reached,
     );
     this.ownBins = this.partition = this.deviceRows = undefined;
   }

@@ -25,7 +25,7 @@ export class LiveSpans {
     const { model } = this;
     // Another document, and not only windows beside it: its own tables are new.
     if (model.bins !== this.shownBins) {
-      const { owners, bins, made_end: end } = model;
+      const { owners, bins, until: end } = model;
       Object.assign(this, { owners, bins, shownBins: bins, end, until: end, whole: true, live: [], cut: end, rows: 0 });
       Object.assign(model, { settled: end, known: end });
       return true;
@@ -39,7 +39,7 @@ export class LiveSpans {
     const { parts } = this;
     this.parts = [];
     if (fresh) {
-      for (const part of parts) if (part.until > this.end) this.take(part);
+      for (const part of parts) if (part.until > this.model.whole.until) this.take(part);
       return;
     }
     // Windows were fetched beside it: owners and bins stay, and the spans are put into the new tables.
@@ -54,7 +54,7 @@ export class LiveSpans {
   /** Put what was sent of a second into the model. What has changed, as the state tells it; "": nothing. */
   take(part) {
     const { model } = this;
-    if (part.origin_ns !== model.origin_ns || part.until <= this.end) return "";
+    if (part.origin_ns !== model.origin_ns || part.until <= model.whole.until) return "";
     if (this.parts.some((one) => one.until === part.until) || this.rows > MOST_ROWS) return "";
     this.rows += part.steps.rows + part.phases.rows;
     this.parts.push(part);
