@@ -12,12 +12,14 @@ import pytest
 from otel_goodput._accounting import rules
 from otel_goodput._accounting.job import Cause
 from otel_goodput._accounting.rank_updates import Opened
+from otel_goodput._accounting.rules import CATEGORY_INDEX
 from otel_goodput._journal.job_now import JobNow, RankDoing, write_now
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._viewer.document import document, window
 from otel_goodput.reports import excerpt
 from otel_goodput.reports.run import FollowedRun, RecordedRun
 from otel_goodput.reports.run_view import RunView
+from otel_goodput.semconv import Category
 
 from .conftest import NS
 from .ranks import BEGIN, Slow, ranks_run, with_records
@@ -129,12 +131,12 @@ def test_a_run_that_is_followed_has_the_report_of_the_jobs_own_records(merged: R
 def test_what_the_ranks_did_last_is_in_the_report_of_a_job_that_died(tmp_path: Path) -> None:
     run = with_records(ranks_run(tmp_path, RANKS, 40, dies_in=30, ends=True))
     at = RecordedRun(run).report(records=True).totals.at
-    load = Opened(rules.DATA_LOADING, "", 31, at - 30 * NS)
+    load = Opened(CATEGORY_INDEX[Category.DATA_LOADING], "", 31, at - 30 * NS)
     ranks = [RankDoing(rank, "n1", 7 + rank, at, False, load if rank == 2 else None) for rank in range(RANKS)]
-    write_now(run.of_job, JobNow(at, RANKS, ranks, Cause(2, rules.DATA_LOADING, ""), load.since))
+    write_now(run.of_job, JobNow(at, RANKS, ranks, Cause(2, load.category, ""), load.since))
     report = RecordedRun(run).report(records=True)
     assert report.state == "died"
-    assert "at the end the job waited for rank 2 on n1: data_loading, for 30.0 s" in str(report)
+    assert "at the end the job waited for rank 2 on n0: data_loading, for 30.0 s" in str(report)
     assert [one["state"] for one in report.to_json()["ranks"]["open"]] == ["silent"] * RANKS  # type: ignore[index]
     run.of_job.file("now", 0).write_bytes(b"{}")
     assert RecordedRun(run).report(records=True).to_json()["ranks"]["open"] == []  # type: ignore[index]
