@@ -11,6 +11,7 @@ from typing import Any
 
 import otel_goodput as goodput
 
+APART = 150_000_000  # ns; processes begin so far apart that they certainly do not step together
 MS = 50_000  # times are a twentieth of what they are called, so that the process waits little
 
 
@@ -23,7 +24,7 @@ def live(
         name, run_id=name, directory=directory, exporters="none", process_index=process, process_count=processes,
         **(more or {}),
     )  # fmt: skip
-    now = time.time_ns()
+    now = time.time_ns() + process * APART
 
     def phase(opened: Any, length: int) -> None:
         nonlocal now
