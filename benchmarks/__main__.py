@@ -30,7 +30,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="What recording costs.")
     parser.add_argument("--fast", action="store_true", help="a smoke test of less than a minute; RESULTS.md stays")
     parser.add_argument(
-        "--only", default="", metavar="LIST", help="some of step,growth,imports,journal,integrations; RESULTS.md stays"
+        "--only",
+        default="",
+        metavar="LIST",
+        help="some of step,growth,imports,journal,ranks,integrations; RESULTS.md stays",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every value, for pyperf")
     options = parser.parse_args()
@@ -41,7 +44,7 @@ def main() -> int:
         return 1
     logging.basicConfig(level=logging.WARNING)
 
-    from benchmarks import dropin, growth, imports, integrations, journal, machine, overview, step, table
+    from benchmarks import dropin, growth, imports, integrations, journal, machine, overview, ranks, step, table
     from benchmarks.rounds import Samples
 
     scenarios: dict[str, Callable[..., list[table.Row]]] = {
@@ -50,6 +53,7 @@ def main() -> int:
         "imports": imports.measure,
         "journal": journal.measure,
         "overview": overview.measure,
+        "ranks": ranks.measure,
         "dropin": dropin.measure,
         "integrations": integrations.measure,
     }

@@ -109,7 +109,7 @@ def _together(events: Iterable[Event | TurnColumns]) -> Iterator[tuple[list[Even
                 some = []
             continue
         for at in range(0, len(one.numbers), TOGETHER):
-            turns = one.slice(at, at + TOGETHER)
+            turns = one if len(one.numbers) <= TOGETHER else one.slice(at, at + TOGETHER)
             yield some + [*turns.slice(0, 1).events()][:2], turns
             some = [*turns.slice(len(turns.numbers) - 1).events()][2:]
     yield some, None
