@@ -67,6 +67,9 @@ class Channel(Protocol):
     def receive(self) -> Mapping[int, Sequence[bytes]]:
         """Return the new messages by rank, those of a rank in the order in which it sent them. May wait."""
 
+    def shares_folder(self, rank: int) -> bool:
+        """Return whether the messages of `rank` come through the run's folder, so that it is the same one there."""
+
     def rewind(self) -> None:
         """Have :meth:`receive` return all messages again that are still there."""
 
@@ -390,6 +393,10 @@ class RankChannel:
             ways = self._ways(sending=False)
             signs = {way.name: self._try(way, partial(way.sign, rank), sending=False) for way in ways}
         return {name: sign for name, sign in signs.items() if sign is not None}
+
+    def shares_folder(self, rank: int) -> bool:
+        """Return whether the messages of `rank` come through the run's folder, so that it is the same one there."""
+        return self._folder is not None and self._by.get(rank) == self._folder.name
 
     def _take(self, way: _Way, ranks: Sequence[int], messages: dict[int, list[bytes]]) -> None:
         any_new = False

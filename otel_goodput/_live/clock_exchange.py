@@ -38,7 +38,7 @@ _OFTEN_S: Final = 0.001
 _SELDOM_S: Final = 0.25, 2.0
 _BUSY_S: Final = 0.3  # a leader that is asked looks for more so long
 
-_ASKED: Final = Struct("<Q")  # number
+_WANTED: Final = Struct("<Q")  # number
 _LEADER: Final = Struct("<Q")  # its host
 _ANSWER: Final = Struct("<IQqq")  # rank, number, when it was seen, when it was answered (monotonic, ns)
 _LEAP: Final = 40_000_000  # ns; the clock is set forward by more if the machine was suspended
@@ -166,7 +166,7 @@ class ClockExchange:
     def _send(self, store: Store, number: int) -> int:
         def send() -> int:
             sent = time.monotonic_ns()
-            store.set(f"{self._root}/ask/{self._process}", _ASKED.pack(number))
+            store.set(f"{self._root}/ask/{self._process}", _WANTED.pack(number))
             return sent
 
         return self._patience.call(send)
@@ -175,14 +175,14 @@ class ClockExchange:
         """Answer the ranks that ask, and look for more from them for a moment."""
         names, until = {str(rank): rank for rank in ranks}, time.monotonic()
         while names and not self._stop.is_set():
-            asked, seen = self._patience.call(
+            waiting, seen = self._patience.call(
                 lambda: (list(store.several(f"{self._root}/ask", list(names))), time.monotonic_ns())
             )
             fresh = {
                 names[name]: number
-                for name, data in asked
-                if name in names and len(data) == _ASKED.size
-                for (number,) in [_ASKED.unpack(data)]
+                for name, data in waiting
+                if name in names and len(data) == _WANTED.size
+                for (number,) in [_WANTED.unpack(data)]
                 if self._answers.get(names[name], (0,))[0] != number
             }
             if fresh:

@@ -65,14 +65,14 @@ class RankOffsets:
                 hosts.setdefault(signs.host, []).append(rank)
         return [rank for ranks in hosts.values() for rank in ranks[:MEASURING]]
 
-    def take(self, rank: int, message: RankMessage) -> None:
-        """Take a message of a rank, for :meth:`known`."""
+    def take(self, rank: int, message: RankMessage, *, shared: bool) -> None:
+        """Take a message of a rank, for :meth:`known`; `shared`: the rank and the leader share the run's folder."""
         before = self._signs.get(rank)
         if before is not None and before.anchor != message.clock.anchor and self._goes_on(rank, message):
             self._readings.pop(message.clock.host, None)  # its host was suspended
         self._held.setdefault(rank, []).append(message)
         self._since.setdefault(rank, time.monotonic())
-        self._learn(rank, message.clock)
+        self._learn(rank, message.clock if shared else message.clock._replace(folder=None))
 
     def known(self, *, last: bool = False) -> Iterator[tuple[int, RankMessage, Offset | None]]:
         """Yield the messages of ranks whose clock is known, and of those that have waited for long, or all the `last`.

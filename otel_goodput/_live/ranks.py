@@ -403,7 +403,8 @@ class RankExchange:
         self._places[rank] = message.host, message.pid
         job.place(rank, message.role, message.devices)
         if self._config.leads:
-            self._offsets.take(rank, message)
+            shared = self._channel is not None and self._channel.shares_folder(rank)
+            self._offsets.take(rank, message, shared=shared)
         else:
             self._feed(job, rank, job.by_common_clock(rank, message.update))
 

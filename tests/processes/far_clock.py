@@ -27,7 +27,7 @@ def main() -> None:
     jax.distributed.initialize(f"127.0.0.1:{port}", count, index)
     goodput.configure("far", run_id="run", directory=folder / f"of-{index}", exporters="none")
     with goodput.job():
-        for number in range(10):
+        for number in range(80):
             with goodput.data_loading():
                 time.sleep(0.05 if index == count - 1 else 0.001)
             with goodput.step(number):

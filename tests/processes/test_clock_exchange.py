@@ -99,10 +99,12 @@ class Leader:
     def record(self, known: Sequence[KnownOffset]) -> None:
         self.recorded = [*known]
 
-    def take(self, *messages: RankMessage, rank: int = 1, last: bool = False) -> list[Offset | None]:
+    def take(
+        self, *messages: RankMessage, rank: int = 1, last: bool = False, shared: bool = True
+    ) -> list[Offset | None]:
         """The offsets with the messages that are given out."""
         for one in messages:
-            self.offsets.take(rank, one)
+            self.offsets.take(rank, one, shared=shared)
         known = list(self.offsets.known(last=last))
         assert all(other == rank for other, _, _ in known)
         return [offset for _, _, offset in known]
@@ -161,6 +163,9 @@ def test_a_clock_that_drifts_is_corrected_again_from_then_on(leader: Leader) -> 
 
 def test_an_exchange_counts_more_than_the_times_of_files(leader: Leader) -> None:
     by_folder = ClockSigns(THERE, 0, (-5, 5))
+    # A folder of its own says nothing.
+    assert leader.take(message(BEGIN, by_folder._replace(host=9)), rank=3, shared=False) == []
+    leader.take(rank=3, last=True)
     assert leader.take(message(BEGIN, by_folder)) == [Offset(0, 0, 0)]
     both = by_folder._replace(leader=(HERE, 5 * S, 5 * S + 2))
     assert [one and one.ahead for one in leader.take(message(BEGIN + 1, both))] == [5 * S + 1]
