@@ -16,7 +16,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import accumulate, chain, count, islice, repeat
 from operator import add, floordiv, le, sub
 from typing import Any, Final
@@ -87,23 +86,6 @@ def durations_of(starts: Sequence[int], free: int, ends: Sequence[int]) -> list[
     return [*map(sub, ends, map(max, starts, chain((free,), ends)))]
 
 
-def even_runs(lengths: Sequence[int]) -> list[tuple[int, int]]:
-    """Return where runs of about equally long steps begin and end."""
-    runs: list[tuple[int, int]] = []
-    begin, least, most = 0, lengths[0], lengths[0]
-    for at, length in enumerate(lengths):
-        if length < least:
-            least = length
-        elif length > most:
-            most = length
-        else:
-            continue
-        if EVEN * (most - least) > least:
-            runs.append((begin, at))
-            begin, least, most = at, length, length
-    return [*runs, (begin, len(lengths))]
-
-
 IN_FLIGHT: Final = 1024  # observations in the queue at most
 # All in ns:
 GROUP: Final = 20_000_000  # of consecutive steps that are watched as one
@@ -118,7 +100,7 @@ COARSEST: Final = 5  # two polls are at most 1/COARSEST of the steps' usual leng
 LATE: Final = 16  # a late step is polled again after 1/LATE of the time it took so far
 GOLDEN: Final = 0.618034
 IDLE_LOOKS: Final = 20  # looks at an empty queue, before the training thread has to wake this one
-EVEN: Final = 4  # steps in a row that differ by at most 1/EVEN are recorded as equally long
+EVEN: Final = 4  # steps that differ by less than 1/EVEN are recorded as equally long
 GLIMPSED: Final = 6  # ends in a row that the training thread saw; then it is expected to see the next one, too;
 VERIFIED: Final = 4  # one in so many of those is polled all the same, unless a step is behind it
 
@@ -463,20 +445,14 @@ class Watcher:
             begun = max(free, starts[0])
             self._record(first, [end])
             return end - begun
-        together = successive(keys) and all(each.regular for each in observations)
+        together, waits = successive(keys) and all(each.regular for each in observations), False
         if len(hosts) == len(keys) and end == hosts[-1] and free <= hosts[0]:
-            lengths: list[int] = list(map(sub, hosts, starts))
-            if 2 * min(lengths) >= usual:  # the loop waits for each step, or the device for the loop
-                if together:
-                    for at, to in even_runs(lengths):
-                        length = sum(lengths[at:to]) // (to - at)
-                        self._record_together(keys[at:to], starts[at:to], hosts[to - 1], length, False)
-                    took = end - max(starts[-1], hosts[-2])
-                    self._settle(observations, took, partial(durations_of, starts[:], free, hosts[:]))
-                else:
-                    self._record_each(observations, hosts)
-                return sorted(lengths)[len(lengths) // 2]
-        length, busy = divide(starts, free, end, usual)
+            lengths: list[int] = sorted(map(sub, hosts, starts))
+            waits = 2 * lengths[0] >= usual  # the loop waits for each step, or the device for the loop
+            if waits and not (together and EVEN * (lengths[-1] - lengths[0]) <= lengths[0]):
+                self._record_each(observations, hosts)
+                return lengths[len(lengths) // 2]
+        length, busy = (sum(lengths) // len(lengths), False) if waits else divide(starts, free, end, usual)
         before = end - length if busy else min(end, last_end(starts[:-1], free, length))
         took = end - max(starts[-1], before)
         if together:

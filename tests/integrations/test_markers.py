@@ -27,7 +27,7 @@ from otel_goodput._accounting.rules import STEP
 from otel_goodput._integrations import async_runtimes
 from otel_goodput._integrations.device_clock import PAUSE
 from otel_goodput._integrations.markers import Mark
-from otel_goodput._integrations.watcher import GROUP, Watcher, even_runs
+from otel_goodput._integrations.watcher import GROUP, Watcher
 from otel_goodput._journal.records import DEVICE_ENDS, HEADER_SIZE, MOST_ENDS, SIZE, TURN
 from otel_goodput._journal.rundir import RunDirectory, folder_name
 from otel_goodput._timeline.reader import all_events
@@ -235,12 +235,6 @@ def test_a_long_step_among_short_ones_that_are_waited_for(device: Device, tmp_pa
     assert len(on_device) == 60
     assert all(on_device[number] < 30 * MS + taken[number] for number in range(60))
     assert on_device[40] >= 80 * MS
-
-
-def test_steps_in_a_row_that_are_about_equally_long_are_recorded_together() -> None:
-    assert even_runs([100]) == [(0, 1)]
-    assert even_runs([100] * 5 + [200, 100, 120, 126]) == [(0, 5), (5, 6), (6, 8), (8, 9)]
-    assert even_runs([0, 0, 1, 1]) == [(0, 2), (2, 4)]
 
 
 def test_the_time_of_steps_that_share_a_mark_is_all_of_it(device: Device, tmp_path: Path) -> None:
