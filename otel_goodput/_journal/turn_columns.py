@@ -68,9 +68,9 @@ def decode_columns(
 def turn_columns(rows: bytes) -> TurnColumns | None:
     """Return what ``TURN`` records stand for; None if one cannot be verified, or they are not those of one loop."""
     bodies, checks = zip(*SEALED.iter_unpack(rows), strict=True)
-    if (*map(and_, map(crc32, bodies), repeat(_CHECK)),) != checks or _unusual(rows):
+    if (*map(and_, map(crc32, bodies), repeat(_CHECK)),) != checks or any(rows[1::SIZE]):
         return None
-    _, keys, loads, numbers, times = zip(*TURN_FIELDS.iter_unpack(rows), strict=True)
+    keys, loads, numbers, times = zip(*TURN_FIELDS.iter_unpack(rows), strict=True)
     following = range(numbers[0], numbers[0] + len(numbers))
     ended = (*map(sub, times, loads),)
     if (
@@ -80,11 +80,6 @@ def turn_columns(rows: bytes) -> TurnColumns | None:
     ):
         return None
     return TurnColumns(keys[0], ended, times, following)
-
-
-def _unusual(rows: bytes) -> bool:
-    """Whether a record is of a later version, or its step is over once the device is done with it."""
-    return any(any(rows[at::SIZE]) for at in (1, 2, 3))  # phase and flags
 
 
 def with_numpy(numpy: Any) -> Callable[[bytes], TurnColumns | None]:
@@ -112,7 +107,7 @@ def with_numpy(numpy: Any) -> Callable[[bytes], TurnColumns | None]:
         check = words[:, -1] ^ numpy.uint16(empty)
         for at, part in enumerate(parts):
             check ^= part[words[:, at]]
-        if check.any() or _unusual(rows):
+        if check.any() or any(rows[1::SIZE]):
             return None
         read = numpy.frombuffer(rows, fields)
         times, numbers = read["time"].astype(numpy.int64), read["number"].astype(numpy.int64)

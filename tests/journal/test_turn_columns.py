@@ -29,7 +29,6 @@ class Writer:
     def __init__(self, run: RunDirectory, attempt: int, begin: int, rng: random.Random) -> None:
         self.run, self.rng, self.now, self.number = run, rng, begin, rng.randrange(5)
         self.journal = Journal(attempt, 0, Segment(None))
-        self.flags = 0
         self.append(ev.ATTEMPT, 0, 0, attempt)
         self.job = rng.getrandbits(64)
         self.append(ev.START, rules.JOB, self.job)
@@ -47,7 +46,7 @@ class Writer:
         for _ in range(count):
             self.now += rng.choice((0, 1, 30, 30, 30)) * MS + rng.randrange(9)
             self.number += 1
-            self.journal.leave_step(self.key, self.number, self.now, self.flags)
+            self.journal.leave_step(self.key, self.number, self.now)
             self.now += rng.randrange(5) * MS
             self.journal.turn(following(self.key), self.number, self.now)
             self.key = following(following(self.key))
@@ -77,7 +76,6 @@ class Writer:
             self.now += 20 * MS
             self.append(ev.END, rules.SAVE, key)
         elif what == "device" and rng.random() < 0.1:
-            self.flags = rng.choice((0, ev.ON_DEVICE))
             self.append(ev.OBSERVED, 0, self.key)
             self.append(ev.DEVICE_END, rules.STEP, self.key, -1, 0, self.now + 5)
         elif what == "loop":
@@ -183,7 +181,6 @@ def test_turns_are_verified(read: str) -> None:
         harmed[bit >> 3] ^= 1 << (bit & 7)
         assert reads(bytes(harmed)) is None
     # Checksums are right, but it is another record.
-    for phase, flags in ((1, 0), (0, ev.ON_DEVICE), (0, 1 << 9)):
-        other, body = rows(9), (TURN, phase, flags, 0, 7 + 3 * TURN_STRIDE & KEYS, 8, 12, BASE + 90 * MS)
-        other[3 * SIZE : 4 * SIZE] = seal(TURN_BODY.pack(*body))
-        assert reads(bytes(other)) is None
+    other = rows(9)
+    other[3 * SIZE : 4 * SIZE] = seal(TURN_BODY.pack(TURN, 1, 0, 0, 7 + 3 * TURN_STRIDE & KEYS, 8, 12, BASE + 90 * MS))
+    assert reads(bytes(other)) is None
