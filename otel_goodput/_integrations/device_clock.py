@@ -43,7 +43,6 @@ OWNERS: Final = frozenset(
 DISPATCHED: Final = 10_000  # ns after the start of a segment within which nothing can have been dispatched
 BACKFILLED: Final = 10_000_000  # ns; a phase reported this long after its start is reported as a whole, in retrospect
 SHARERS: Final = 256  # steps at most that share a mark
-LAUNCH: Final = 40_000  # ns from the launch of a small piece of work until an idle device is done with it
 PAUSE: Final = 4_000_000  # ns between two steps from which on each has a mark: the device may be idle meanwhile
 PREPARING_S: Final = 1.0  # s to wait for markers to be prepared while nothing is training
 POLLED: Final = 20_000_000  # ns between two looks for runtimes at the ends of steps, after the
@@ -251,25 +250,19 @@ class DeviceClock:
         return observation
 
     def join(self, span: ShortSpan, end: int) -> Observation | None:
-        if (
-            self.step is not span
-            or self._sharing >= self._sharers
-            or end >= self._shared_until
-            or span.observation is not None
-        ):
-            return None
         try:
-            self.step, self._ended, self.short_until = None, end, end + GLANCE
-            watcher = self._watcher
-            key, since = span._key, span._start
-            shared = self._open()
-            if shared is None or since < self._compiled:
-                shared = self._join(key, since, end)
-            else:
-                self._sharing += 1
-                shared.join(key, since, end)
-            if end >= watcher.next_glance:
-                watcher.glance(end)
+            if (
+                self.step is not span
+                or self._sharing >= self._sharers
+                or end >= self._shared_until
+                or span.observation is not None
+            ):
+                return None
+            self.step = None
+            self._ended = end
+            self.short_until = end + GLANCE
+            shared = self._join(span.key, span.start_time, end)
+            self._watcher.glance(end)
             return shared
         except Exception as error:
             contain("device clock", error)
@@ -398,9 +391,8 @@ class DeviceClock:
         length = 0 if self._alike else watcher.lengths.known
         self._sharers = min(SHARERS, GROUP // length) - 1 if length else 0
         self._shared_until = marked_at + GROUP
-        # A mark with no work in front of it, or little, becomes ready in about the time that it takes to dispatch.
-        observation.idle_by = marked_at + max(LAUNCH, marked_at - self._marking_at)
-        self.short_until = 0  # so that the mark is looked at when the next step begins
+        # A mark with no work in front of it becomes ready in about the time that it took to dispatch.
+        observation.idle_by = 2 * marked_at - self._marking_at
         idle = ready(mark)  # the step waited for its work, or had none
         observation.busy_at, observation.ready_at = (0, end) if idle and shared is not None else (marked_at, 0)
         if idle and shared is None:
@@ -479,7 +471,7 @@ class DeviceClock:
     def close(self, seconds: float) -> None:
         """Wait for what is in flight, `seconds` at most; what is not ready then is accounted by another clock."""
         self._closed = self._asleep = True
-        self.awake, self._sharers = False, 0
+        self.awake = False
         with containing("device clock"):
             self._close_shared()
         self._watcher.close(seconds)

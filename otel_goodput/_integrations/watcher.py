@@ -100,7 +100,6 @@ COARSEST: Final = 5  # two polls are at most 1/COARSEST of the steps' usual leng
 LATE: Final = 16  # a late step is polled again after 1/LATE of the time it took so far
 GOLDEN: Final = 0.618034
 IDLE_LOOKS: Final = 20  # looks at an empty queue, before the training thread has to wake this one
-EVEN: Final = 4  # steps that differ by less than 1/EVEN are recorded as equally long
 GLIMPSED: Final = 6  # ends in a row that the training thread saw; then it is expected to see the next one, too;
 VERIFIED: Final = 4  # one in so many of those is polled all the same, unless a step is behind it
 
@@ -114,7 +113,6 @@ class Watcher:
     Attributes:
         lost: number of observations whose end will never be known.
         lengths: how long steps take on the device.
-        next_glance: from when on the training thread looks at the front again, ns.
         gathers: short steps have marks of their own, one right after the other: look at them every ``GROUP`` ns.
         tasks: other work for this thread, to be done before it looks at the queue again.
     """
@@ -143,7 +141,7 @@ class Watcher:
         self._glimpsed = 0  # ends in a row that the training thread saw
         self._dither = 0.5
         self._polled: Observation | None = None  # the observation that was polled last and was not ready
-        self.next_glance = 0
+        self._next_glance = 0  # of the training thread at the front, ns
 
     @property
     def busy(self) -> bool:
@@ -163,14 +161,14 @@ class Watcher:
 
     def marked(self) -> None:
         """Take note that the latest observation has got its mark."""
-        self.next_glance = 0
+        self._next_glance = 0
         if self._idle and self.queue and self.queue[-1].mark is not None:
             self._news.set()
 
     def glance(self, now: int) -> None:
         """Look at the front from the training thread at `now` (ns): if it is ready, it ended no later than that."""
         queue = self.queue
-        if not queue or now < self.next_glance:  # the usual case; the exception would cost more than all the rest
+        if not queue or now < self._next_glance:  # the usual case; the exception would cost more than all the rest
             return
         try:
             front = queue[0]
@@ -178,13 +176,12 @@ class Watcher:
             return
         mark = front.mark
         if mark is None or front.ready_at:
-            self.next_glance = now + GLANCE  # unless the next mark is set before
             return
         if ready(mark):
             front.ready_at = now
         elif 0 < self.lengths.usual < GROUP:
             # Often right behind the mark, then ever less often: with each glance twice as much time has passed.
-            self.next_glance = now + min(GLANCE, now - front.busy_at if front.busy_at else 0)
+            self._next_glance = now + min(GLANCE, now - front.busy_at if front.busy_at else 0)
             front.busy_at = now
 
     def finish(self, observation: Observation, now: int) -> bool:
@@ -445,17 +442,15 @@ class Watcher:
             begun = max(free, starts[0])
             self._record(first, [end])
             return end - begun
-        together, waits = successive(keys) and all(each.regular for each in observations), False
         if len(hosts) == len(keys) and end == hosts[-1] and free <= hosts[0]:
             lengths: list[int] = sorted(map(sub, hosts, starts))
-            waits = 2 * lengths[0] >= usual  # the loop waits for each step, or the device for the loop
-            if waits and not (together and EVEN * (lengths[-1] - lengths[0]) <= lengths[0]):
-                self._record_each(observations, hosts)
+            if 2 * lengths[0] >= usual:
+                self._record_each(observations, hosts)  # the loop waits for each step
                 return lengths[len(lengths) // 2]
-        length, busy = (sum(lengths) // len(lengths), False) if waits else divide(starts, free, end, usual)
+        length, busy = divide(starts, free, end, usual)
         before = end - length if busy else min(end, last_end(starts[:-1], free, length))
         took = end - max(starts[-1], before)
-        if together:
+        if successive(keys) and all(each.regular for each in observations):
             self._record_together(keys, starts, end, length, busy)
             starts = starts[:]  # those of an observation go when it is settled
             self._settle(

@@ -58,9 +58,9 @@ NAME_BYTES: Final = 192
 HOLE_NS: Final = 1_000_000_000
 
 _pack, _pack_turn, _seal_into, _leave_into = BODY.pack, TURN_BODY.pack, SEALED.pack_into, LEFT_STEP.pack_into
-# Of a loop: a few turns, because a run has its price, those of exported steps among them; any number beside device
-# ends, and where what was read is cut.
-_RUN: Final = "(?=[TLS])S?(?:T|LS)*L?"
+# Of a loop: a few turns, because a run has its price, those of exported steps among them; any number of those in two
+# records beside device ends, and where what was read is cut.
+_RUN: Final = "(?:L|(?=S))(?:SL)*S?"
 _WORDS: Final = {"T": chr(TURN), "L": chr(LOADING), "S": chr(STEPPING), "Z": r"\Z"}
 _WORDS["D"] = f"[{chr(DEVICE_ENDS)}{chr(ev.DEVICE_END)}]"
 _PATTERN: Final = f"S?(?:T|LS){{3,}}L?|L?(?:SL){{3,}}S?|(?:^|(?<=D)){_RUN}|{_RUN}(?=D|Z)"
@@ -157,11 +157,10 @@ class Journal:
         # Reentrant, because a KeyboardInterrupt can leave it held and the same thread must be able to go on.
         self._changing = threading.RLock()
         self._torn = 0  # number of interrupted appends: up to so many holes will never be filled
-        # The open data load, if its begin is not recorded yet: the key of the step before, the number of its step, its
-        # begin, ns, and the flags of that step's end. Whoever removes it records it; it may be recorded twice, but not
-        # after its end.
-        self._left: list[tuple[int, int, int, int]] = []
-        self._latest_left = (0, 0, 0, 0)
+        # The open data load, if its begin is not recorded yet: the key of the step before, the number of its step, and
+        # its begin, ns. Whoever removes it records it; it may be recorded twice, but not after its end.
+        self._left: list[tuple[int, int, int]] = []
+        self._latest_left = (0, 0, 0)
         first.adopt(attempt, process, 0)
         self.current = first
         self._segments: deque[Segment] = deque([first])
@@ -187,19 +186,17 @@ class Journal:
             self._torn += 1  # e.g. Ctrl-C: a place may have been taken that nobody will write to
             raise
 
-    def leave_step(self, key: int, number: int, now: int, flags: int = 0) -> None:
+    def leave_step(self, key: int, number: int, now: int) -> None:
         """Note that the step `key` ended at `now` (ns), and that the data load of step `number` began.
-
-        `flags`: ``ON_DEVICE`` or 0, of the step's end.
 
         The segment's header says so in case the process is killed. A record follows: by :meth:`turn` or, if that takes
         a while, before any other record or when the journal is read.
         """
         if number >= LOAD:  # a TURN has no room for it
-            self.append(LOADING, 0, flags, 0, key, number, now)
+            self.append(LOADING, 0, 0, 0, key, number, now)
             return
         _leave_into(self.current.buffer, LEFT_STEP_AT, now, key ^ now)
-        self._latest_left = left = (key, number, now, flags)
+        self._latest_left = left = (key, number, now)
         self._left.append(left)
 
     def turn(self, load: int, number: int, now: int) -> None:
@@ -208,14 +205,14 @@ class Journal:
         If this is interrupted, the caller must record the begin and the end of the load: whether it is, is not known.
         """
         try:
-            key, _, ended, flags = left = self._left.pop()
+            key, _, ended = left = self._left.pop()
         except IndexError:
             with self._changing:  # another thread records that, which comes first
                 pass
             self.append(STEPPING, 0, 0, 0, load, number, now)
             return
         try:
-            body = _pack_turn(TURN, 0, flags, 0, key, now - ended, number, now)
+            body = _pack_turn(TURN, 0, 0, 0, key, now - ended, number, now)
             segment = self.current  # written as by append(), without the call: each turn of a loop comes here
             place = next(segment.places)
             while place >= SEGMENT_BYTES:
@@ -232,8 +229,8 @@ class Journal:
     def _record_left(self) -> None:
         with self._changing:
             try:
-                key, number, ended, flags = self._left.pop()
-                self.append(LOADING, 0, flags, 0, key, number, ended)
+                key, number, ended = self._left.pop()
+                self.append(LOADING, 0, 0, 0, key, number, ended)
             except IndexError:
                 return
             except BaseException:  # e.g. Ctrl-C: whether it is recorded is not known
@@ -417,12 +414,10 @@ def _turns(kind: int, rows: bytes) -> Turns:
     if kind != TURN:
         _, _, flags, _, keys, numbers, times, _ = zip(*RECORD.iter_unpack(rows), strict=True)
         return Turns(kind == STEPPING, times, keys, numbers, tuple([flag & 0xFF for flag in flags]))
-    flags, keys, loads, numbers, times = zip(*TURN_FIELDS.iter_unpack(rows), strict=True)
-    both = [0] * 2 * len(times)
-    moments, ended, begun = both[:], both[:], both[:]
-    if any(flags):
-        both[::2] = [flag & ev.ON_DEVICE for flag in flags]
+    keys, loads, numbers, times = zip(*TURN_FIELDS.iter_unpack(rows), strict=True)
+    both = (0,) * 2 * len(times)
+    moments, ended, begun = list(both), list(both), list(both)
     moments[::2], moments[1::2] = map(sub, times, loads), times
     ended[::2], ended[1::2] = keys, [(key + ev.STRIDE) & ev.KEYS for key in keys]
     begun[::2] = begun[1::2] = numbers
-    return Turns(False, tuple(moments), tuple(ended), tuple(begun), tuple(both))
+    return Turns(False, tuple(moments), tuple(ended), tuple(begun), both)

@@ -33,9 +33,8 @@ STEPPING: Final = 18  # the data load `key` ended, and its step `step` began
 DEVICE_ENDS: Final = 19
 MOST_ENDS: Final = 64  # of one record: what a forged file can make of few bytes is bounded
 # The step `key` ended and the data load of the next one began; at `time`, that load ended and its step began. None
-# of them is exported. `flags` are ``ON_DEVICE`` or 0, of the step that ended. `step` holds two integers of 32 bits: how
-# long the load took (ns), and the number of its step. If one of them is too large for that, there are the two records
-# above.
+# of them is exported. `step` holds two integers of 32 bits: how long the load took (ns), and the number of its step. If
+# one of them is too large for that, there are the two records above.
 TURN: Final = 20
 LOAD: Final = 1 << 32
 COMPOUND: Final = (LOADING, STEPPING, DEVICE_ENDS, TURN)
@@ -97,7 +96,7 @@ RECORD: Final = struct.Struct("<BBHHQqqH")
 UNCHECKED: Final = struct.Struct("<BBHHQqq2x")  # without the checksum
 SEALED: Final = struct.Struct(f"<{BODY.size}sH")  # the same: a body and its checksum
 TURN_BODY: Final = struct.Struct("<BBHHQIIq")
-TURN_FIELDS: Final = struct.Struct("<2xH2xQIIq2x")  # of a TURN: flags, key, length of the load, number, time
+TURN_FIELDS: Final = struct.Struct("<6xQIIq2x")  # of a TURN: key, length of the load, number, time
 SIZE: Final = RECORD.size
 _NAME_BODY: Final = struct.Struct("<BBHH24s")
 NAME_PART: Final = 24
@@ -146,7 +145,7 @@ def events_in(record: tuple[int, int, int, int, int, int, int, int]) -> tuple[Fi
         number, length = divmod(unsigned(step), LOAD)
         load, begun = following(key), time - length
         return (
-            (ev.END, rules.STEP, flags & ev.ON_DEVICE, 0, key, number - 1, begun),
+            (ev.END, rules.STEP, 0, 0, key, number - 1, begun),
             (ev.START, rules.DATA_LOADING, 0, 0, load, number, begun),
             (ev.END, rules.DATA_LOADING, 0, 0, load, number, time),
             (ev.START, rules.STEP, 0, 0, following(load), number, time),

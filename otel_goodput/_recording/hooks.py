@@ -104,7 +104,7 @@ class Hooks:
     Attributes:
         device: notified of blocking phases that may dispatch work to a device; None if nothing is.
         annotate: creates the profiler's annotation of a step, which is entered and left with the step; may be None.
-        changed: called when a loop's turns are to be reported or annotated from now on.
+        changed: called when a loop's turns are to be reported or annotated from now on, see `watched`.
         profiling: returns whether the profiler is recording; if not, steps are not annotated.
         settle: ends compilations whose end is never reported; called before figures are read.
         before_phase: called when a phase other than a step, load or part begins; looks for libraries imported since.
@@ -134,6 +134,11 @@ class Hooks:
 
     def at_change(self, changed: Work) -> None:
         self.changed = changed
+
+    @property
+    def watched(self) -> bool:
+        """Whether the turns of a loop are reported to the device clock, or may be annotated."""
+        return self.annotate is not None or (self.device is not None and self.device.awake)
 
     def before_figures(self, settle: Work) -> None:
         self.settle = settle

@@ -2,16 +2,16 @@
 
 The record ends a step, begins and ends the data load of the next one, and begins that. It is written after the load; if
 the process is killed meanwhile, the header of the segment says that the step was complete. If one of the two is
-exported, there are two records instead, the first before the load. If nobody has requested the identity of the load or
-set anything on its span, that object becomes the span of its step.
+exported, or observed on the device, there are two records instead, the first before the load. If nobody has requested
+the identity of the load or set anything on its span, that object becomes the span of its step.
 
 A span and its context are used again two turns later, unless somebody still holds them or has touched the span. A task
 that was made in a step holds the context of that step, for example.
 
-:meth:`Turns.load` and :meth:`Turns.step` look once whether a turn is a quiet one: nothing is exported or due, and the
-step shares its mark on the device, if it has one. All others are left to `_load` and `_step`. Those return None before
-they have changed anything if the loop cannot take the short way; it then ends and begins the phases one by one
-(:meth:`FastSpan.close`, :meth:`FastSpan.open`), with the same result.
+:meth:`Turns.load` and :meth:`Turns.step` look once whether a turn is a quiet one: nothing is exported, due or observed.
+All others are left to `_load` and `_step`. Those return None before they have changed anything if the loop cannot take
+the short way; it then ends and begins the phases one by one (:meth:`FastSpan.close`, :meth:`FastSpan.open`), with the
+same result.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from otel_goodput._journal.records import EXPORT, LOADING, OUTLIER, STEPPING
 from otel_goodput._journal.thinning import pack
 from otel_goodput._recording.fast_span import FastSpan
 from otel_goodput._recording.finished import UNSET
-from otel_goodput._recording.hooks import Device
 from otel_goodput._recording.nesting import PHASE, PHASE_KEY, SPAN_KEY
 from otel_goodput._recording.step_line import TIMED, StepLine
 from otel_goodput._recording.trace_layout import ROUTINE
@@ -53,10 +52,10 @@ class Turns:
     """
 
     __slots__ = (
-        "_alone", "_announces", "_append", "_attach", "_choice", "_covered", "_current", "_device", "_due", "_exports",
-        "_held", "_hooks", "_inside", "_job", "_jobs", "_leave_step", "_left", "_line", "_outside", "_parents",
-        "_policy", "_postpone", "_recent", "_sampler", "_seen", "_short", "_spans", "_spare", "_take",
-        "_thin", "_thread", "_turn", "_volume", "_watched", "latest",
+        "_alone", "_announces", "_append", "_attach", "_choice", "_covered", "_current", "_due", "_exports", "_held",
+        "_hooks", "_inside", "_job", "_jobs", "_leave_step", "_left", "_line", "_outside", "_parents", "_policy",
+        "_postpone", "_recent", "_sampler", "_seen", "_short", "_spans", "_spare", "_take", "_thin", "_thread", "_turn",
+        "_volume", "_watched", "latest",
     )  # fmt: skip
 
     def __init__(self, line: StepLine) -> None:
@@ -73,7 +72,6 @@ class Turns:
         self._choice = 0  # number of the next step that may be sampled
         self._due = 0  # number of the next step whose turn is not a quiet one in any case
         self._watched = True  # none is
-        self._device: Device | None = None  # if it is awake
         # Looked up once.
         self._append: Callable[..., None] = line.account.append
         self._leave_step, self._turn = line.account.journal.leave_step, line.account.journal.turn
@@ -110,7 +108,7 @@ class Turns:
         # Bound to names first: CPython 3.11 looks up an attribute faster that is not called at once.
         current, leave_step, attach = self._current, self._leave_step, self._attach
         add, thin = self._recent, self._thin
-        began, load, inside, device, flags = step._start, self._spare, self._outside, self._device, 0
+        began, load, inside = step._start, self._spare, self._outside
         if (
             self._thread.latest_change is not self._seen
             or step.touched
@@ -120,7 +118,6 @@ class Turns:
             or _references(inside) != self._alone
             or current() is not self._inside
             or step.thread != get_ident()
-            or (device is not None and not (flags := device.join(step, now) is not None and ON_DEVICE))
         ):
             del load, inside  # they would count as references
             return self._load(step, number, now)
@@ -129,7 +126,7 @@ class Turns:
         load._key, load._ended = (key + STRIDE) & KEYS, False
         # Registered as open before anything is recorded, so that it will be ended even if an interrupt comes now.
         self.latest = self._short[load._entry] = load
-        leave_step(key, number, now, flags)
+        leave_step(key, number, now)
         self._outside, self._inside = self._inside, inside
         attach(inside)
         if load._outermost:
@@ -151,14 +148,9 @@ class Turns:
         line, current, turn = self._line, self._current, self._turn
         if self._thread.latest_change is not self._seen or load.touched or current() is not self._inside:
             return self._step(load, number)
-        key, clock, device = load._key, line.clock, self._device
+        key, clock = load._key, line.clock
         line.latest = self._spans.step = load
-        if device is not None:
-            device.step = load
         now = clock()
-        if device is not None and now >= device.short_until:
-            device.step = None
-            return self._step(load, number)
         try:
             turn(key, number, now)
             load._phase, load._key, load._start = STEP, (key + STRIDE) & KEYS, now
@@ -218,11 +210,11 @@ class Turns:
             load._sampled = True
         # Registered as open before anything is recorded, so that it will be ended even if an interrupt comes now.
         self.latest = self._short[load._entry] = load
-        self._left = left = not (exported or load._sampled or flags & ~ON_DEVICE)
+        self._left = left = not (exported or load._sampled or flags)
         if not left:
             self._append(LOADING, load._sampled, flags, 0, key, number, now)
         else:
-            self._leave_step(key, number, now, flags)
+            self._leave_step(key, number, now)
         before, self._inside = self._inside, inside
         self._attach(inside)
         if load._outermost:
@@ -331,9 +323,7 @@ class Turns:
         """
         line, spans, thread = self._line, self._spans, self._thread
         self._seen = thread.latest_change  # first: what changes from now on is noticed in the next turn
-        device = self._hooks.device
-        self._device = device if device is not None and device.awake else None
-        self._watched = self._hooks.annotate is not None
+        self._watched = self._hooks.watched
         if self._watched:
             self._due = 0
         return bool(

@@ -28,7 +28,7 @@ from otel_goodput._integrations import async_runtimes
 from otel_goodput._integrations.device_clock import PAUSE
 from otel_goodput._integrations.markers import Mark
 from otel_goodput._integrations.watcher import GROUP, Watcher
-from otel_goodput._journal.records import DEVICE_ENDS, HEADER_SIZE, MOST_ENDS, SIZE, TURN
+from otel_goodput._journal.records import DEVICE_ENDS, HEADER_SIZE, MOST_ENDS, SIZE
 from otel_goodput._journal.rundir import RunDirectory, folder_name
 from otel_goodput._timeline.reader import all_events
 from otel_goodput.reports.run import RecordedRun
@@ -203,10 +203,6 @@ def test_steps_share_a_mark_in_20_ms(
     # All that share a mark are in one record, if they are not too many; the first steps are in one each.
     most = device.marker.marks + 400 // MOST_ENDS
     assert written[DEVICE_ENDS] and written[ev.DEVICE_END] + written[DEVICE_ENDS] <= most
-    # A turn is one record, unless something else is recorded in its load. It says that the step is on the device.
-    assert written[TURN] >= 150, "those after the first hundred, which are exported"
-    steps = [one for one in all_events(run) if one.kind == ev.END and one.phase == STEP]
-    assert len(steps) == 408 and all(one.flags & ev.ON_DEVICE for one in steps)
     assert RecordedRun(run).report().totals.run == device.totals.run
 
 

@@ -238,16 +238,15 @@ def test_a_turn_is_what_its_two_halves_are(number: int, turns: list[tuple[int, i
     time, key = BASE, 1
     for took, load, kind in turns:
         time += took
-        flags = records.EXPORT if kind == EXPORTED else ev.ON_DEVICE * (took % 2)
+        flags = records.EXPORT if kind == EXPORTED else 0
         for journal in (one, two):
             if journal is one and kind != EXPORTED:
-                journal.leave_step(key, number, time, flags)
+                journal.leave_step(key, number, time)
             else:
                 journal.append(records.LOADING, 0, flags, 0, key, number, time)
             if kind == DISTURBED:
                 journal.append(ev.SLICES, 0, 1, 0, 1, 1, time)
         time, key = time + load, following(key)
-        flags &= records.EXPORT
         if kind != EXPORTED:
             one.turn(key, number, time)
         else:
@@ -259,7 +258,7 @@ def test_a_turn_is_what_its_two_halves_are(number: int, turns: list[tuple[int, i
     assert decoded[0] == decoded[1]
     live = [events_of(journal.drain()[0]) for journal in (one, two)]
     events = [
-        [(one.time, one.kind, one.phase, one.key, one.kind == ev.START and one.step, one.flags) for one in some]
+        [(one.time, one.kind, one.phase, one.key, one.kind == ev.START and one.step) for one in some]
         for some in (*live, *map(records.events_of, decoded))
     ]
     assert events[0] == events[1] == events[2] == events[3]

@@ -26,7 +26,7 @@ PHASE_COUNTS = {
 }
 KINDS = {*range(1, 21), *range(64, 71)}
 DEVICE_END = 8
-LOADING, STEPPING, DEVICE_ENDS, TURN, EXPORT, BUSY, ON_DEVICE = 17, 18, 19, 20, 256, 256, 16
+LOADING, STEPPING, DEVICE_ENDS, TURN, EXPORT, BUSY = 17, 18, 19, 20, 256, 256
 STRIDE = 0x9E3779B97F4A7C15
 STEP, LOAD = PHASES.index("step"), PHASES.index("data_loading")
 
@@ -155,7 +155,7 @@ def _records(data: bytes, names: dict[int, str]) -> list[Read]:
         elif kind == TURN:
             took, number = step % 2**32, step % 2**64 // 2**32
             load, begun = (key + STRIDE) % 2**64, time - took
-            result.append(Read(END, STEP, flags & ON_DEVICE, "", key, number - 1, begun))
+            result.append(Read(END, STEP, 0, "", key, number - 1, begun))
             result.append(Read(START, LOAD, 0, "", load, number, begun))
             result.append(Read(END, LOAD, 0, "", load, number, time))
             result.append(Read(START, STEP, 0, "", (load + STRIDE) % 2**64, number, time))
