@@ -7,14 +7,13 @@ followed second after second, makes no difference to the report: there is one wa
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final
 
 from otel_goodput._accounting.checkpoints import RankStages
-from otel_goodput._accounting.events import Event
 from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.stats import Pace
 from otel_goodput._accounting.totals import NOT_KNOWN, Totals
@@ -25,7 +24,6 @@ from otel_goodput._journal.rundir import MOST, ListedRun, RunDirectory, folder_n
 from otel_goodput._journal.usage import read_paces
 from otel_goodput._metrics.productivity import Inputs, read_inputs
 from otel_goodput._runtime import files
-from otel_goodput._text.durations import Moment
 from otel_goodput._text.redact import encodable, redacting_logger, without_credentials
 from otel_goodput._timeline.damage import Damages
 from otel_goodput._timeline.overviews import rank_stages
@@ -36,6 +34,7 @@ from otel_goodput.errors import JournalError
 from otel_goodput.reports import ProgressCallback, no_progress
 from otel_goodput.reports.detail import Detail, read_detail
 from otel_goodput.reports.excerpt import News, Tail
+from otel_goodput.reports.question import Question, Time, ns
 from otel_goodput.reports.ranks import (
     Job,
     displaced_note,
@@ -48,7 +47,6 @@ from otel_goodput.reports.ranks import (
 )
 from otel_goodput.reports.report import Corrections, OneProcess, Report, about, corrected
 from otel_goodput.reports.rolling import rolling_of
-from otel_goodput.reports.timeline import account
 from otel_goodput.semconv import PROCESS_COUNT
 
 logger = redacting_logger(__name__)
@@ -59,8 +57,6 @@ _AGAIN_S: Final = 15.0
 _SHARE: Final = 1000
 _BEFORE: Final = 4  # the latest attempts in whose facts settings are looked for
 _QUICK: Final = 8  # a run of many is read in this part of the time that another may take
-
-Time: TypeAlias = int | Moment  # ns since the epoch, or a moment that may be relative to the start of the run
 
 
 class RecordedRun:
@@ -130,10 +126,10 @@ class RecordedRun:
         with files.held(self.folder.journal):
             spans = tuple(dict.fromkeys(rolling))
             cuts = tuple(windows), tuple(exclusions)
-            question = _Question(at, *cuts, ideal_step_time, others, spans, events, records)
+            question = Question(at, *cuts, ideal_step_time, others, spans, events, records)
             return self._report(question, process, exact=exact)
 
-    def _report(self, question: _Question, process: int | None, *, exact: bool) -> Report:
+    def _report(self, question: Question, process: int | None, *, exact: bool) -> Report:
         first, report, sidecars = self._first_of(self._candidates() if process is None else [process], question)
         ranks = self._ranks(sidecars.count)
         if ranks < 2:
@@ -163,7 +159,7 @@ class RecordedRun:
         """Return how many ranks the job has, of which there are `count` by the leader."""
         return max(count, *(index + 1 for index in self._candidates()))
 
-    def _first_of(self, processes: Iterable[int], question: _Question) -> tuple[int, Report, _Sidecars]:
+    def _first_of(self, processes: Iterable[int], question: Question) -> tuple[int, Report, _Sidecars]:
         """Return the first of `processes` whose journal can be read, and its account. Raises the first JournalError."""
         failure: JournalError | None = None
         for process in processes:
@@ -174,7 +170,7 @@ class RecordedRun:
         assert failure is not None
         raise failure
 
-    def _of_process(self, process: int, question: _Question) -> tuple[Report, _Sidecars]:
+    def _of_process(self, process: int, question: Question) -> tuple[Report, _Sidecars]:
         """Return the account of one process, and what it has from the files beside its journal. Raises JournalError."""
         folder, source = self.folder, self._source(process)
         attempt, damages = source.attempt, source.damages
@@ -186,7 +182,7 @@ class RecordedRun:
         start = source.ledger.settled.begin
         moment = time.time_ns() if state == RUNNING and folder.alive(attempt, process) else source.last_sign
         if question.at is not None:
-            moment = _ns(question.at, start)
+            moment = ns(question.at, start)
         if question.of_past:
             lives = EventsUntil(all_events(folder, process, damages), state, moment)
             totals = question.answer(lives, moment, start, source.ledger.settled.spans)
@@ -210,7 +206,7 @@ class RecordedRun:
         report = Report(totals, sidecars.about, tuple(notes.values()), standing, damage, corrections, facts)
         return report, sidecars
 
-    def _job(self, leader: Report, count: int, question: _Question, *, exact: bool) -> Job | str:
+    def _job(self, leader: Report, count: int, question: Question, *, exact: bool) -> Job | str:
         """Return the account of the job of all ranks, or why there is none."""
         if len(self.folder.processes()) < 2:
             return "no other process left a journal in this folder"
@@ -226,10 +222,10 @@ class RecordedRun:
                 return job or why
         return read_job(self.folder, count, spans, with_events=with_events, keep=question.events)
 
-    def _of_job(self, job: Job, leader: Report, sidecars: _Sidecars, question: _Question) -> Report:
+    def _of_job(self, job: Job, leader: Report, sidecars: _Sidecars, question: Question) -> Report:
         """Return the report of a job with what its leader's says, and what is known of it beside the journal."""
         totals, standing, waits, start = job.totals, job.standing, job.waits, job.totals.started_at
-        moment = job.at if question.at is None else min(_ns(question.at, start), job.at)
+        moment = job.at if question.at is None else min(ns(question.at, start), job.at)
         events = [event for event in job.events if event.time <= moment]
         if question.of_past:
             totals = question.answer(events, moment, start, [span for span, _ in totals.rolling])
@@ -369,11 +365,11 @@ class FollowedRun(RecordedRun):
             return self._tail_of_job.news(self._job_follower, report.totals.at)
         return self._tail.news(self._follower, report.totals.at)
 
-    def _of_process(self, process: int, question: _Question) -> tuple[Report, _Sidecars]:
+    def _of_process(self, process: int, question: Question) -> tuple[Report, _Sidecars]:
         self.leader, sidecars = super()._of_process(process, question)
         return self.leader, sidecars
 
-    def _job(self, leader: Report, count: int, question: _Question, *, exact: bool) -> Job | str:
+    def _job(self, leader: Report, count: int, question: Question, *, exact: bool) -> Job | str:
         if not leader.totals.run.known:
             return NOT_KNOWN
         follower = self._job_follower
@@ -470,62 +466,6 @@ class _Sidecars:
             self._stages = {one.process: one for one in of_all}
         self._attempt = attempt
         self._due = time.monotonic() + max(_AGAIN_S, _SHARE * (time.thread_time() - spent))
-
-
-class _Question(NamedTuple):
-    """What a report is about: see :meth:`RecordedRun.report`."""
-
-    at: Time | None
-    windows: Sequence[tuple[Time, Time]]
-    exclusions: Sequence[tuple[Time, Time]]
-    ideal_step_time: float | None
-    others: bool
-    rolling: Sequence[int]
-    events: bool
-    records: bool
-
-    @property
-    def whole(self) -> bool:
-        """Whether it is the whole run."""
-        return self.at is None and not self.windows and not self.exclusions
-
-    @property
-    def of_past(self) -> bool:
-        """Whether all events are needed for the answer."""
-        return not self.whole or self.ideal_step_time is not None
-
-    def answer(self, events: Iterable[Event], moment: int, start: int | None, spans: Sequence[int]) -> Totals:
-        """Return the account of `events` at `moment`, ns; `start` is that of the run. Raises ValueError.
-
-        `spans` are the lengths of the rolling windows that were kept while the run went on, ns.
-        """
-        return account(
-            events,
-            at=moment,
-            windows=[(_ns(begin, start), _ns(end, start)) for begin, end in self.windows],
-            exclusions=self._cut(start),
-            ideal_step_time=self.ideal_step_time,
-            spans=spans,
-        )
-
-    def with_rolling(
-        self, totals: Totals, moment: int, start: int | None, events: Callable[[], Iterable[Event]]
-    ) -> Totals:
-        """Return an account with the requested rolling windows; for those that it has not, `events` are read."""
-        if not self.rolling:
-            return totals
-        known = {end - begin: (begin, end, one) for begin, end, one in totals.recent}
-        if own := [(totals.until - span, totals.until) for span in self.rolling if span not in known]:
-            answer = account(events(), at=moment, windows=own, exclusions=self._cut(start))
-            known |= {end - begin: (begin, end, one) for begin, end, one in answer.windows}
-        return replace(totals, recent=[known[span] for span in self.rolling])
-
-    def _cut(self, start: int | None) -> list[tuple[int, int]]:
-        return [(_ns(begin, start), _ns(end, start)) for begin, end in self.exclusions]
-
-
-def _ns(moment: Time, start: int | None) -> int:
-    return moment.since(start) if isinstance(moment, Moment) else moment
 
 
 def counted_from_one(overview: Overview) -> Overview:
