@@ -31,11 +31,7 @@ class _Rank:
     known: int = NOT_KNOWN  # up to when it is known, ns
     given: int = NOT_KNOWN  # up to when that has been given on, ns
     top: int = NO_STEP  # number of its latest step that is over
-    left: Callable[[], None] | None = None  # what is called if no more is expected of it, once nothing waits
-
-    @property
-    def there(self) -> bool:
-        return self.left is None
+    there: bool = True  # more is expected of it
 
 
 class RankAlignment:
@@ -51,6 +47,7 @@ class RankAlignment:
     ) -> None:
         self._feed, self._waits = feed, waits
         self._ranks: dict[int, _Rank] = {}
+        self._leaving: dict[int, Callable[[], None]] = {}  # what is called once nothing waits of a rank that has left
         self._cells: dict[tuple[int, int], tuple[int, int]] = {}  # size and index of groups: steps after, up to
         self._sizes: set[int] = set()
         self._fast = False
@@ -69,7 +66,7 @@ class RankAlignment:
             self._ranks.pop(rank, None)
             then()
             return
-        one.left = then
+        one.there, self._leaving[rank] = False, then
         self._go_on()
 
     def release(self) -> None:
@@ -84,7 +81,7 @@ class RankAlignment:
         if one is None or not self._fast:
             self._feed(rank, steps, pieces, known)
             return
-        if one.left is not None:  # it was set aside
+        if not one.there:  # it was set aside
             self._release(rank, one, whole=True)
             one = self._ranks[rank] = _Rank()
         one.known = max(one.known, known)
@@ -133,7 +130,7 @@ class RankAlignment:
         for rank, one in list(self._ranks.items()):
             if len(one.steps) > WAITING:
                 self._release(rank, one, whole=True)
-            elif not late and (one.steps or one.pieces or one.left is not None):
+            elif not late and (one.steps or one.pieces or not one.there):
                 count = next(
                     (
                         at
@@ -181,9 +178,10 @@ class RankAlignment:
         if known > one.given or steps or parts:
             one.given = max(known, one.given)
             self._feed(rank, steps, parts, known)
-        if one.left is not None and not one.steps:
+        if not one.there and not one.steps:
             self._ranks.pop(rank, None)
-            one.left()
+            if (then := self._leaving.pop(rank, None)) is not None:
+                then()
 
     def _goes_on(self, step: RankStep, following: RankStep) -> bool:
         """Whether two steps are in one group of another rank."""

@@ -34,7 +34,8 @@ WAITING: Final = 4096  # steps of one rank that may wait for another rank's; bey
 PIECES: Final = 4 * WAITING  # of one rank that may wait for a step; of the oldest, the category is no longer known
 _ELASTIC: Final = frozenset({*ELASTIC_CATEGORY.values(), OWNERS[ELASTIC_REINIT]})
 NEVER: Final = 1 << 62  # a moment that does not come, ns
-TOGETHER: Final = 100  # the ranks step together if at most one in so many of their common steps says otherwise
+TOGETHER: Final = 100  # the ranks step together if at most one in so many of their common steps says otherwise,
+FEW: Final = 2  # or so many do: a record that comes late must not decide it for a short job
 
 
 @dataclass(slots=True)
@@ -108,7 +109,7 @@ class RankMerger:
     @property
     def together(self) -> bool:
         """Whether the ranks step together: no rank ends a step before the last of them has begun it."""
-        return self.apart * TOGETHER <= self.common
+        return self.apart <= FEW or self.apart * TOGETHER <= self.common
 
     def join(self, rank: int, begin: int) -> None:
         """Note that the job of `rank` begins at `begin` (ns), maybe again."""

@@ -212,7 +212,7 @@ class OwnClock:
         self._folder: FolderClock | None = None
         self._exchange: ClockExchange | None = None
 
-    def open(self, run: RunDirectory | None) -> None:
+    def compare(self, run: RunDirectory | None) -> None:
         """Compare the clock with that of the folder of the run from now on, if there is one."""
         self._folder = None if run is None else FolderClock(run, self._process)
 

@@ -160,7 +160,7 @@ class RankExchange:
         self._run, self._attempt = run, attempt
         self._since = self._shown = time.monotonic()
         self._channel = channel = RankChannel(run, self._meet(), self._own, self._count, config.leader)
-        self._clock.open(run)
+        self._clock.compare(run)
         if not config.leads:
             self._watch = deputy.Watch(channel, self._own, config.leader)
         elif run is not None:
