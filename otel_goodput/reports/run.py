@@ -36,7 +36,14 @@ from otel_goodput.reports.detail import Detail, read_detail
 from otel_goodput.reports.excerpt import News, Tail
 from otel_goodput.reports.question import Question, Time, ns
 from otel_goodput.reports.ranks import (
-    Job, displaced_note, named, read_job, recorded_job, too_large, with_leaders, with_places,
+    Job,
+    displaced_note,
+    named,
+    read_job,
+    recorded_job,
+    too_large,
+    with_leaders,
+    with_places,
 )  # fmt: skip
 from otel_goodput.reports.report import Corrections, OneProcess, Report, about, corrected
 from otel_goodput.reports.rolling import rolling_of
