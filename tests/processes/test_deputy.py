@@ -112,6 +112,13 @@ class Ranks:
         figures: Figures = json.loads(self._lines[rank].until(lambda _: True, "its metrics"))
         return figures
 
+    def wait_until_they_exchange(self) -> None:
+        """Wait until each rank has seen a sign of life of the leader, and some steps of the job are decided."""
+        journal = self.folder / "runs" / "run" / "journal"
+        until(lambda: len([*journal.glob("p*.updates")]) == COUNT, lacking=self.errors)
+        later = steps(self.published(0)) + 60
+        until(lambda: steps(self.published(0)) > later, lacking=self.errors)
+
     def signal(self, rank: int, number: int) -> None:
         self.processes[rank].send_signal(number)
         if number == signal.SIGKILL:
@@ -163,7 +170,7 @@ def waited(figures: Figures) -> float:
 def test_another_rank_publishes_the_metrics_while_the_leader_is_stopped_or_dead(tmp_path: Path) -> None:
     runs = tmp_path / "runs" / "run"
     with job(tmp_path) as ranks:
-        until(lambda: steps(ranks.published(0)) > 10, lacking=ranks.errors)
+        ranks.wait_until_they_exchange()
         until(lambda: ranks.published(1) == ranks.published(2) == {})
         before = ranks.published(0)
 
@@ -174,6 +181,7 @@ def test_another_rank_publishes_the_metrics_while_the_leader_is_stopped_or_dead(
         until(lambda: not ranks.published(2))
         until(lambda: in_step(ranks.published(1)) > 0.5, lacking=ranks.errors)  # so that the alert on a hang can fire
 
+        until(lambda: resources(runs / "metrics-attempt0000-p0001.jsonl"))
         ranks.signal(0, signal.SIGCONT)
         while figures := ranks.published(1):
             during = figures
@@ -183,7 +191,6 @@ def test_another_rank_publishes_the_metrics_while_the_leader_is_stopped_or_dead(
         [ratio] = [value for one, value in after["goodput.ratio"] if one["goodput.window"] == "run"]
         [productive] = [value for one, value in after["goodput.time"] if one["goodput.category"] == "productive"]
         assert abs(ratio - productive / total(after)) < 1e-9
-        until(lambda: resources(runs / "metrics-attempt0000-p0001.jsonl"))
         published = resources(runs / "metrics-attempt0000-p0001.jsonl")
         assert {one["goodput.publisher"]["intValue"] for one in published} == {"1"}
         assert {one["goodput.run.id"]["stringValue"] for one in published} == {"run"}
@@ -208,7 +215,7 @@ def test_another_rank_publishes_the_metrics_while_the_leader_is_stopped_or_dead(
 
 def test_what_the_job_waited_for_is_counted_by_the_leader_or_its_deputy(tmp_path: Path) -> None:
     with job(tmp_path, slow=2) as ranks:
-        until(lambda: steps(ranks.published(0)) > 10, lacking=ranks.errors)
+        ranks.wait_until_they_exchange()
         (tmp_path / "hangs").touch()
         until(lambda: waited(ranks.published(1)) > 0.5, lacking=ranks.errors)
         (tmp_path / "hangs").unlink()
