@@ -23,7 +23,6 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +35,8 @@ SDK = ("opentelemetry.sdk.metrics", "opentelemetry.sdk.trace.export", "opentelem
 LIBRARY = ("asyncio", "importlib.metadata", "importlib.resources", "urllib.request")
 PROTO = ("opentelemetry.proto.collector.trace.v1.trace_service_pb2",)
 IMPORTED = {"core": (*SDK, *LIBRARY, *PROTO), "jax": ("jax", "jax.numpy", "optax", "orbax.checkpoint")}
-PLACE = Path(tempfile.gettempdir())  # a test may set another one for itself
+# A test may set another one for itself. Python's tempfile would keep what it found, also for the forks.
+PLACE = Path(os.environ.get("TMPDIR") or "/tmp")
 _NUMBER = struct.Struct("=i")
 
 

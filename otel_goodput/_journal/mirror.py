@@ -28,7 +28,9 @@ logger = redacting_logger(__name__)
 
 UPLOAD_S: Final = 10.0
 _AT_HOME: Final = (".jsonl", ".lock", files.PART)  # name suffixes of files that are not copied
-_REPLACED: Final = (".snapshot", ".digest", ".facts", ".usage")  # suffixes of files that are written again
+# The recorded reasons are not ours: we would replace newer ones at the URL by those that we once fetched.
+_NOT_SENT: Final = {IDENTITY_FILE, REASONS_FILE}
+_REPLACED: Final = (".snapshot", ".digest", ".facts", ".usage", ".offsets")  # suffixes of files that are written again
 _UNUSED: Final = (0, 0)
 _FILES: Final = ("", "journal/")  # where a run has files,
 _OF_JOB: Final = (f"{JOB}/", f"{JOB}/journal/")  # and the job's own records
@@ -156,6 +158,8 @@ class Mirror:
 
     def _match(self, entry: dict[str, Any], local: Path) -> None:
         """Do not upload a file that is at the URL with this size: only its writer may have more of it."""
+        if local.name in _NOT_SENT:
+            return
         with suppress(FileNotFoundError):  # it was too large, and left out
             about = local.stat()
             if about.st_size == entry.get("size"):
@@ -286,8 +290,7 @@ class Mirror:
         present: set[Path] = set()
         changing = False
         others = self._left_behind(run, journal.process)
-        # The recorded reasons are not ours: we would replace newer ones at the URL by those that we once fetched.
-        paths = [run.journal / name for name in sorted({*files.names(run.journal)} - {IDENTITY_FILE, REASONS_FILE})]
+        paths = [run.journal / name for name in sorted({*files.names(run.journal)} - _NOT_SENT)]
         paths = [path for path in paths if bound(path.name) is not None and owner(path.name) in others]
         for path in (run.path / IDENTITY_FILE, *paths):
             if path == live:

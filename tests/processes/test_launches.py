@@ -260,7 +260,7 @@ def test_a_process_that_is_killed_while_its_run_becomes_another_leaves_all_it_re
     for run in runs(programs.folder / "goodput"):
         if 1 in run.processes():
             account = RecordedRun(run).report(process=1).to_json()
-            assert not account["warnings"], account["warnings"]
+            assert {one["kind"] for one in account["warnings"]} <= {"index taken"}, account["warnings"]
             kept[run.path.name] = account["steps"]["kept"]
     assert max(kept.values()) in (40, 50), kept
 

@@ -186,6 +186,7 @@ def expected_alerts(name: str, report: Mapping[str, Any], exported: Exported) ->
     waits.pop(semconv.OTHER_RANKS, None)
     elapsed, loading = report["elapsed_s"], spent(report).get(Category.DATA_LOADING, 0.0)
     firing = {f"JobWaitsForRank of {name}, rank {rank}" for rank, held in waits.items() if held > 0.05 * elapsed}
+    firing |= {f"ProgressAtRisk of {name}"} if report["at_risk_s"] / elapsed * LENGTH_MIN > 60 else set()
     firing |= {f"GoodputBelowTarget of {name}"} if report["goodput"] < 0.8 else set()
     firing |= {f"TrainingHang of {name}"} if name == "hangs" else set()
     return firing | ({f"ExposedDataLoading of {name}"} if loading > 0.1 * elapsed else set())
