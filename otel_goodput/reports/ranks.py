@@ -468,8 +468,8 @@ def displaced_note(folder: RunDirectory, process: int) -> Note | None:
     return Note(
         "index taken",
         "Other processes had an index that was taken. What they did is not in this report, but recorded as runs of "
-        f"their own: {runs}. Give each process its own index (OTEL_GOODPUT_PROCESS_INDEX, process_index=), or, if that is "
-        "another job, each job its own run (OTEL_GOODPUT_RUN_ID, run_id=).",
+        f"their own: {runs}. Give each process its own index (OTEL_GOODPUT_PROCESS_INDEX, process_index=), or, if "
+        "that is another job, each job its own run (OTEL_GOODPUT_RUN_ID, run_id=).",
     )
 
 
