@@ -34,10 +34,10 @@ _NAMES = (
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The same examples in every run: what fails is what was changed. `make test-release` takes four times as many, and
+# The same examples in every run: what fails is what was changed. `make test-release` takes six times as many, and
 # `make search` draws new ones.
 CROWDED = [HealthCheck.too_slow]  # drawing examples takes long where the machine is crowded; so may an example
-settings.register_profile("same", derandomize=True, deadline=None, max_examples=40, suppress_health_check=CROWDED)
+settings.register_profile("same", derandomize=True, deadline=None, max_examples=25, suppress_health_check=CROWDED)
 settings.register_profile("release", settings.get_profile("same"), max_examples=150)
 settings.register_profile("search", max_examples=3000, deadline=None)
 settings.load_profile("same")

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(1200)  # many examples, on machines of any spee
 
 # To explain a failure takes longer than all the tests together.
 PHASES = [phase for phase in Phase if phase is not Phase.explain]
-USUAL = settings.default.max_examples  # 40; 150 in `make test-release`, 3,000 in `make search`
+USUAL = settings.default.max_examples  # 25; 150 in `make test-release`, 3,000 in `make search`
 MANY = settings(max_examples=4 * USUAL, deadline=None, suppress_health_check=list(HealthCheck), phases=PHASES)
 SOME = settings(MANY, max_examples=USUAL)
 

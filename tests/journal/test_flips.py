@@ -82,8 +82,8 @@ def figures(answer: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("question", "trials"),
     [
-        ("latest", 150),
-        ("windows", 60),
+        ("latest", 80),
+        ("windows", 30),
         pytest.param("latest", 1000, marks=pytest.mark.attack),
         pytest.param("windows", 500, marks=pytest.mark.attack),
     ],

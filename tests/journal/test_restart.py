@@ -181,10 +181,8 @@ def test_a_long_run_is_restored_from_its_snapshot(tmp_path: Path, caplog: pytest
         timed = {name: seconds for name, seconds in report["seconds"].items() if seconds}
         assert {key: report[key] for key in offline} | {"seconds": timed} == offline
         assert report["steps"]["executed"] == (attempt + 1) * 52_000
-        # The whole journal again, without the snapshot.
-        hidden = run.file("snapshot", 0).rename(tmp_path / "hidden")
-        assert RecordedRun(run).report().to_json() == report
-        hidden.rename(run.file("snapshot", 0))
+    run.file("snapshot", 0).unlink()
+    assert RecordedRun(run).report().to_json() == report, "the whole journal again"
     assert report["attempts"] == 2 and report["disruption_reasons"] == {"crash": 1}
     assert sum_ns(report) == round(report["elapsed_s"] * NS)
 

@@ -382,8 +382,10 @@ with goodput.job():
 
 @pytest.mark.parametrize(
     "lasts",
-    [(1, 1), (2, 2), (150, 150), (151, 151), (records.CAPACITY + 200, 151)],
-    ids=["1", "2", "150", "151", "in the second segment"],
+    [
+        *(pytest.param((last, last), id=f"{last}") for last in (1, 2, 150, 151)),
+        pytest.param((records.CAPACITY + 200, 151), id="in the second segment", marks=pytest.mark.release),
+    ],
 )
 def test_killed_in_a_data_load(tmp_path: Path, lasts: tuple[int, int]) -> None:
     """The step before it was complete, although its record is written after the load."""

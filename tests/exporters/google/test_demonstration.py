@@ -14,7 +14,7 @@ TESTS = Path(__file__).parents[2]
 
 @pytest.mark.jax
 @pytest.mark.crash
-@pytest.mark.parametrize("api", ["classic", "otlp"])
+@pytest.mark.parametrize("api", ["classic", pytest.param("otlp", marks=pytest.mark.release)])
 def test_what_arrives_agrees_with_the_report(api: str, tmp_path: Path, compiled: dict[str, str]) -> None:
     pytest.importorskip("optax")
     command = [sys.executable, "-m", "emulators.demonstration", "--api", api, "--steps", "30"]
