@@ -210,7 +210,8 @@ class RankGroup:
         self._take()
         end, merger = self.horizon, self.merger
         self.costs = self.costs_at(end)
-        noted = [event for event in self._leaders if event.time <= end]
+        # The leader may end later, by itself: a checkpoint that it commits then holds this rank's steps, too.
+        noted = [event._replace(time=min(event.time, end)) for event in self._leaders]
         self._record(self._with_noted(self._events.events(merger.undecided(end)), noted))
         self._record(self._events.end(end, failed=failed))
         self._leaders.clear()

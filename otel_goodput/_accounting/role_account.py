@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import methodcaller
 from typing import Final
@@ -47,7 +48,9 @@ class RoleAccount:
         self.ranks: set[int] = set()
         self._spans = spans
         self._own: dict[int, RankGroup] = {}
-        self._log: list[tuple[int, Call]] = []  # in the trial: what the accounts of single ranks do not have yet
+        # In the trial: what the accounts of single ranks do not have yet; events are for all of them.
+        self._log: list[tuple[int, Call | Sequence[Event]]] = []
+        self._noted: deque[Event] = deque(maxlen=FEWEST)  # what they have of the leader
         self._trial = True
         self._apart = False  # once and for all
         self._before: Totals | None = None  # the account until then
@@ -106,12 +109,12 @@ class RoleAccount:
     def note(self, rank: int, events: Sequence[Event]) -> None:
         """Take events of the leader, `rank`, that hold for the job, and so for each rank. They are in order of time."""
         if self._apart:
-            for each in self.ranks | {rank}:
-                self._account_of(each).note(events)
+            self._account_of(rank)
+            self._note_each(events)
             return
         self.group.note(events)
         if self._trial:
-            self._log += [(each, methodcaller("note", events)) for each in self.ranks | {rank}]
+            self._log.append((rank, events))
 
     def conclude(self, *, failed: bool) -> None:
         """Note that the job is over on all ranks; see :meth:`RankGroup.conclude`."""
@@ -150,12 +153,23 @@ class RoleAccount:
     def _account_of(self, rank: int) -> RankGroup:
         if rank not in self._own:
             self._own[rank] = RankGroup(self._spans)
+            self._own[rank].note(self._noted)
         return self._own[rank]
+
+    def _note_each(self, events: Sequence[Event]) -> None:
+        """Have the accounts of single ranks take what the leader noted, also those that begin later."""
+        self._noted += events
+        for own in self._own.values():
+            own.note(events)
 
     def _part(self) -> None:
         """Give the accounts of single ranks what they do not have yet."""
         for rank, call in self._log:
-            call(self._account_of(rank))
+            own = self._account_of(rank)
+            if callable(call):
+                call(own)
+            else:
+                self._note_each(call)
         self._log.clear()
 
     def totals(self, at: int) -> dict[tuple[int, ...], Totals]:

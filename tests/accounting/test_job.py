@@ -7,7 +7,9 @@ import time
 
 import pytest
 
-from otel_goodput._accounting.events import FAILED, NO_STEP, NOT_KNOWN
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
+from otel_goodput._accounting.events import FAILED, NO_STEP, NOT_KNOWN, Event
 from otel_goodput._accounting.job import ABSENT, SILENT, Cause, JobAccount
 from otel_goodput._accounting.rank_updates import Opened, RankUpdate
 from otel_goodput._accounting.ranks import STEP_TIME, Piece, RankStep
@@ -349,6 +351,26 @@ def test_updates_of_many_ranks_cost_no_more_each_than_those_of_few() -> None:
         return took / count
 
     assert spent(512) < 3 * min(spent(32) for _ in range(3))
+
+
+def test_a_checkpoint_that_the_leader_commits_at_the_end_holds_the_steps_of_all_ranks() -> None:
+    """They do not step together, and the other one is heard of late, and has ended before it is durable."""
+    account = JobAccount()
+    account.join(0, 0)
+    save = Event(20 * NS, ev.START, rules.SAVE, 7, 19, ev.NONBLOCKING | ev.COVERS)
+    account.note([save, Event(20 * NS, ev.LABEL, 0, 7, 19)])
+    account.join(1, 0)
+    for number in range(20):
+        begin = number * NS
+        account.feed(0, [RankStep(number, begin, begin + NS // 2)], [], begin + NS)
+        account.feed(1, [RankStep(number, begin + NS // 2 + 1, begin + NS)], [], begin + NS)
+    account.note([Event(25 * NS, ev.DURABLE, 0, 7), Event(25 * NS, ev.END, rules.SAVE, 7)])
+    account.leave(1, 21 * NS, died=False)
+    account.feed(0, [], [], 26 * NS)
+    account.leave(0, 26 * NS, died=False)
+    assert not account.together
+    account.conclude(failed=False)
+    assert account.totals().at_risk == 0
 
 
 # --- what should not be -----------------------------------------------------------------------------------------------
