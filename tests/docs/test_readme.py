@@ -11,10 +11,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+import warm
 
 import otel_goodput
 from everyday import recipes
@@ -26,6 +28,7 @@ from otel_goodput._tools import cli
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 120
+PROGRAMS: dict[str, list[str]] = {"python": [], "otel-goodput": ["-m", "otel_goodput"]}
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
     for path in (
@@ -90,9 +93,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to work in, with the commands that an installation has."""
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name, command in (("python", ""), ("otel-goodput", " -m otel_goodput")):
+    for name, arguments in PROGRAMS.items():
         program = programs / name
-        program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -W error{command} "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-W", "error", *arguments])} "$@"\n')
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     folder = tmp_path / "here"
@@ -100,12 +103,25 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def run(command: list[str], here: Path) -> str:
-    done = subprocess.run(
-        command, cwd=here, capture_output=True, text=True, timeout=PATIENCE_S, check=False, stdin=subprocess.DEVNULL
+def run(command: list[str], here: Path, **options: Any) -> str:
+    start = warm.run if command[0] == sys.executable else subprocess.run
+    done = start(
+        command, cwd=here, capture_output=True, text=True, timeout=PATIENCE_S, stdin=subprocess.DEVNULL, **options
     )
     assert (done.returncode, done.stderr) == (0, ""), f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout
+
+
+def perform(line: str, here: Path) -> str:
+    """As the shell does; what needs no shell is started in milliseconds."""
+    if not re.search(r"[|&;<>$*~`(]", line):
+        words = shlex.split(line)
+        named = list(takewhile(lambda word: re.match(r"[A-Z_]+=", word), words))
+        program, *arguments = words[len(named) :]
+        if program in PROGRAMS:
+            environ = {**os.environ, **dict(word.split("=", 1) for word in named)}
+            return run([sys.executable, "-W", "error", *PROGRAMS[program], *arguments], here, env=environ)
+    return run(["bash", "-c", line], here)
 
 
 @pytest.mark.servers
@@ -135,8 +151,10 @@ def test_all_of_it_from_top_to_bottom(page: str, here: Path) -> None:
                     there = line.replace("http://localhost:4317", received.endpoint)
                     if line.startswith("export "):  # for all that come after it
                         before += f"{there}; "
+                    elif page == "README.md":
+                        outputs[line] = run(["bash", "-c", there], here)
                     else:
-                        outputs[line] = run(["bash", "-c", before + there], here)
+                        outputs[line] = perform(before + there, here)
     for block in blocks(page):
         commanded = any(line.startswith("python ") and block.file in line.split() for line in outputs)
         assert not block.file or commanded or (page, block.file) in RECIPES, f"{block.file} is never run"
@@ -152,7 +170,7 @@ def test_all_of_it_from_top_to_bottom(page: str, here: Path) -> None:
     if page == "docs/report.md":
         assert "7.000 s" in outputs["otel-goodput replay timeline.jsonl"]
     if page == "docs/tutorial.md":
-        report = json.loads(run(["otel-goodput", "report", "goodput", "--run", "tutorial", "--json"], here))
+        report = json.loads(perform("otel-goodput report goodput --run tutorial --json", here))
         assert report["steps"] == {"executed": 300, "kept": 300, "lost": 0}
         assert (here / "report.html").stat().st_size > 100_000
         assert "tutorial-2" in outputs["otel-goodput runs"]

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import warm
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import otel_goodput
@@ -50,7 +51,7 @@ def load() -> ModuleType:
 
 
 def tables(*arguments: str, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return warm.run(
         [sys.executable, str(root / "docs" / "tables.py"), *arguments],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
@@ -66,6 +67,9 @@ def copy_to(folder: Path) -> None:
 def test_the_tables_are_up_to_date(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     assert load().renewed(name, text) == text, "run python docs/tables.py"
+
+
+def test_the_command_finds_them_up_to_date() -> None:
     assert tables("--check").returncode == 0
 
 

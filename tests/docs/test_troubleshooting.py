@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import warm
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
@@ -90,9 +90,9 @@ def message_of(symptom: Symptom, folder: Path) -> str:
     text = ""
     for program in symptom.programs:
         command = ["-c", program] if "\n" in program else ["-m", "otel_goodput", *program.split()]
-        done = subprocess.run(
+        done = warm.run(
             [sys.executable, *command],
-            cwd=folder, env=environ, capture_output=True, text=True, timeout=60, check=False,
+            cwd=folder, env=environ, capture_output=True, text=True, timeout=60, jax="import jax" in program,
         )  # fmt: skip
         text += done.stdout + done.stderr
     return " ".join(text.split())

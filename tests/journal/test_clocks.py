@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from recorded import sum_ns
 
 from otel_goodput._journal.rundir import RunDirectory
@@ -42,7 +42,7 @@ print(json.dumps([trained, elapsed, goodput.report().to_json()]), flush=True)
 def train(folder: Path, ending: str, shift_s: int, start: int) -> Any:
     (folder / "sitecustomize.py").write_text(SHIFTED)
     paths = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", TRAIN, str(folder / "runs"), ending, str(start)],
         env={**os.environ, "PYTHONPATH": paths, "SHIFT_S": str(shift_s)},
         capture_output=True, text=True, timeout=60, check=False,

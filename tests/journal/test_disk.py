@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from recorded import Recording, sum_ns
 from waits import until
 
@@ -73,7 +74,7 @@ print(json.dumps(goodput.report().to_json()))
 @pytest.mark.parametrize("when", ["from the start", "later", "and back"])
 def test_files_may_not_grow(when: str, tmp_path: Path) -> None:
     """The full disk of those who may not mount one: files can be no larger than half a segment."""
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-W", "error", "-c", LIMITED, str(512 * 1024), str(tmp_path / "runs"), str(MORE), when],
         capture_output=True,
         text=True,
@@ -333,7 +334,7 @@ print(json.dumps([time.perf_counter() - began, time.process_time() - worked, goo
 @pytest.mark.parametrize("place", ["the run's folder", "the directory"])
 def test_a_file_where_a_folder_should_be(place: str, tmp_path: Path) -> None:
     """One warning; nothing spins, and the end does not wait for it."""
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", FILED, str(tmp_path / "runs"), place], capture_output=True, text=True, timeout=60
     )
     waited, worked, report = json.loads(done.stdout)
