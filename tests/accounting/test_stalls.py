@@ -23,7 +23,7 @@ from .test_ledger_streams import arrivals
 from .test_properties import SOME, USUAL, by_category, check_agreement, check_transfers
 
 SECOND = 10**9
-FEW = settings(SOME, max_examples=max(10, USUAL // 7))  # the ledger is asked a hundred times in each
+FEW = settings(SOME, max_examples=max(5, USUAL // 7))  # the ledger is asked a hundred times in each
 
 
 class Loop:

@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import warm
 
 from compat.calls import calculator
 
@@ -34,7 +35,7 @@ PROGRAM = textwrap.dedent("""
 
 
 def run(*arguments: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return warm.run(
         [sys.executable, "-m", "otel_goodput.compat", *arguments],
         cwd=cwd, env={**os.environ, **environ}, capture_output=True, text=True, timeout=100,
     )  # fmt: skip

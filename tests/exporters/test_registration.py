@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import warm
 
 MODULE = """
 import json, os
@@ -116,7 +117,7 @@ def train(
     tmp_path: Path, environment: dict[str, str], exporters: str, ending: str = "end"
 ) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", JOB, str(tmp_path / "runs"), exporters, ending]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return warm.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
 def names(tmp_path: Path) -> list[str]:
@@ -143,7 +144,7 @@ def doctor(tmp_path: Path, environment: dict[str, str], exporters: str) -> dict[
     """What is found, by exporter."""
     command = [sys.executable, "-m", "otel_goodput", "doctor", "--json"]
     variables = {**environment, "OTEL_GOODPUT_EXPORTERS": exporters, "OTEL_GOODPUT_DIR": str(tmp_path / "runs")}
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120, check=False)
+    done = warm.run(command, env=variables, capture_output=True, text=True, timeout=120, check=False)
     by_subject: dict[str, list[str]] = {}
     for finding in json.loads(done.stdout)["findings"]:
         if finding["about"].startswith("exporter"):
@@ -173,7 +174,7 @@ def test_recover_shuts_down_what_it_has_opened(refuses: str, tmp_path: Path, env
     train(tmp_path, environment, "none", "kill")
     command = [sys.executable, "-m", "otel_goodput", "recover", str(tmp_path / "runs"), "--exporters", "closing"]
     variables = {**environment, "REFUSES": refuses}
-    done = subprocess.run(command, env=variables, capture_output=True, timeout=120, check=False)
+    done = warm.run(command, env=variables, capture_output=True, timeout=120, check=False)
     assert (done.returncode == 0) == (not refuses), done.stderr
     exported = [] if refuses else ["attempt", "job", "step"]
     assert names(tmp_path) == sorted([*exported, "closed-metrics", "closed-traces"])

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.jax, pytest.mark.crash]
 def trained(directory: Path, collector: Collector, exporters: str, **environ: str) -> dict[str, Any]:
     """The job exports through the collector; gives what ``otel-goodput report`` says of it."""
     pytest.importorskip("optax")
-    command = [sys.executable, str(EXAMPLE), "--directory", str(directory), "--steps", "60", "--exporters", exporters]
+    command = [sys.executable, str(EXAMPLE), "--directory", str(directory), "--steps", "30", "--exporters", exporters]
     variables = {
         **inherited(),
         "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{collector.grpc}",
@@ -35,7 +35,13 @@ def trained(directory: Path, collector: Collector, exporters: str, **environ: st
     return report(directory)
 
 
-@pytest.mark.parametrize("over", [["classic-metrics.yaml"], []], ids=["classic metrics", "all over OTLP"])
+@pytest.mark.parametrize(
+    "over",
+    [
+        pytest.param(["classic-metrics.yaml"], id="classic metrics", marks=pytest.mark.release),
+        pytest.param([], id="all over OTLP"),
+    ],
+)
 def test_google_cloud_has_it(over: list[str], tmp_path: Path, compiled: dict[str, str]) -> None:
     with Sidecar(tmp_path, "gcp-sidecar", over=over) as sidecar:
         google = {

@@ -77,7 +77,9 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
         yield small_disk
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=[pytest.mark.release] * ("classic-metrics" in mode)) for mode in MODES]
+)
 def test_what_was_accepted_arrives_once_there_is_room(mode: str, disk: SmallDisk, tmp_path: Path) -> None:
     """And before: the backend takes what is there, which makes room."""
     with opened(tmp_path, mode, disk) as sidecar:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import warm
 
 from ..commands import PATIENCE_S, Answer, environment, goodput
 
@@ -53,7 +54,7 @@ sys.exit(main(["doctor", "--json"]))
 
 def doctor_without(modules: str, place: Path, **variables: str | Path) -> Answer:
     """The doctor where these modules are not installed."""
-    return subprocess.run(
+    return warm.run(
         [sys.executable, "-W", "error", "-c", WITHOUT, modules],
         capture_output=True, text=True, cwd=place, timeout=PATIENCE_S, check=False,
         env=environment(TMPDIR=place.parent / "tmp", **variables),

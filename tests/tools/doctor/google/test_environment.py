@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+import warm
 from disruption.metadata_server import MetadataServer
 from emulators.google import GoogleEmulator
 from emulators.html_proxy import HtmlProxy
@@ -123,7 +124,7 @@ sys.exit(main(["doctor", "--json", "--gcp", "--timeout", "2"]))
 
 def without(modules: str, place: Path, **variables: str) -> Answer:
     """`doctor --gcp` where these modules are not installed."""
-    return subprocess.run(
+    return warm.run(
         [sys.executable, "-W", "error", "-c", WITHOUT, modules],
         capture_output=True, text=True, cwd=place, timeout=PATIENCE_S, check=False,
         env=environment(TMPDIR=place.parent / "tmp", **variables),
