@@ -48,6 +48,8 @@ class _Rank:
     joined: int = NOT_KNOWN  # begin of its first job, ns
     left: int = NOT_KNOWN  # end of its job, or its last sign of life, ns; not known while it goes on
     latest: int = NO_STEP  # number of the step before the first of `steps`
+    number_failed: int = NO_STEP  # of the latest of those that failed, and its end, ns
+    failed: int = NOT_KNOWN
     died: bool = False  # its process did not end by itself
     gone: int = NEVER  # when others were back and went on without it, ns; it is away no longer
     taken: bool = False  # it took part in the job's latest step
@@ -76,7 +78,10 @@ class _Rank:
         return own[0].end > begin or (len(own) > 1 and own[1].begin < until)
 
     def drop(self) -> None:
-        self.latest = self.steps.popleft().number
+        step = self.steps.popleft()
+        self.latest = step.number
+        if step.flags & FAILED:
+            self.number_failed, self.failed = step.number, step.end
 
 
 class RankMerger:
@@ -387,10 +392,13 @@ class RankMerger:
         With each, until when it was there, ns.
         """
         ends = [step.end for step in members.values() if step.end != NOT_KNOWN]
+        number, begun = min((step.number, step.begin) for step in members.values())
         if not all(step.flags & FAILED for step in members.values() if step.end != NOT_KNOWN):
             return {}
         until = {
-            rank: self._there(one, min(ends)) for rank, one in self._ranks.items() if one.taken and rank not in members
+            rank: self._there(one, min(ends))
+            for rank, one in self._ranks.items()
+            if one.taken and rank not in members and (one.number_failed, one.failed >= begun) != (number, True)
         }
         return {rank: end for rank, end in until.items() if end > self.reached}
 
