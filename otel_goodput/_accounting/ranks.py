@@ -504,8 +504,11 @@ class RankMerger:
                 one.drop()
         begun = min(step.begin for step in members.values())
         for rank, one in list(self._absent.items()):
-            if one.died and goes_on and not interrupted and begun >= one.left:
-                one.died, one.aside = False, True  # the others began this step without it: they go on
+            if goes_on and not interrupted and rank not in members:  # the others may have begun this step without it
+                if one.died and begun >= one.left:
+                    one.died, one.aside = False, True
+                while one.pieces and one.pieces[0].category == RECOVERY and one.pieces[0].begin <= begun:
+                    one.pieces.popleft()
             if not one.died and all(piece.category != RECOVERY for piece in one.pieces):
                 del self._absent[rank]
 

@@ -279,6 +279,7 @@ def recorded_job(
     own: Restored,
     count: int,
     standing: RunState,
+    since: int,
     *,
     with_events: bool = False,
     with_overview: bool = True,
@@ -290,13 +291,14 @@ def recorded_job(
         own: what its own records say.
         count: how many ranks its latest attempt has; 0 if that is not known.
         standing: the state of its leader.
+        since: the begin of its leader's latest job, ns; records that end before are of an attempt before.
         with_events, with_overview: return its events, and what it did over time.
     """
     try:
         saved = read_waits(folder.of_job)
     except (OSError, ValueError):
         return None
-    if own.attempt < 0 or not saved.together:
+    if own.attempt < 0 or own.last_sign < since or not saved.together:
         return None
     at, dead = own.last_sign, standing.state == DIED
     waits = RankWaits(

@@ -216,7 +216,7 @@ class RecordedRun:
         why = "" if exact else too_large(self.folder, parts=1 if question.others else _QUICK)
         if why or question.records or not question.others:
             own, standing = restore(self.folder.of_job, 0, spans), leader.standing or live(leader.totals)
-            job = recorded_job(self.folder, own, count, standing, with_events=with_events)
+            job = recorded_job(self.folder, own, count, standing, _begun(leader.totals), with_events=with_events)
             whole = job is not None and not job.notes and job.totals.attempts == leader.totals.attempts
             if why or (job is not None and (question.records or whole)):
                 return job or why
@@ -339,6 +339,11 @@ class RecordedRun:
         return _Sidecars(self, process)
 
 
+def _begun(leader: Totals) -> int:
+    """When the latest job of a leader began, ns."""
+    return max(leader.started_at or 0, *(one.time for one in leader.history[-1:] if one.attempt is not None), 0)
+
+
 class FollowedRun(RecordedRun):
     """A run whose report is requested every second: only what is new is read.
 
@@ -376,7 +381,7 @@ class FollowedRun(RecordedRun):
         follower.keep([span for span, _ in leader.totals.rolling])
         follower.poll()
         standing = leader.standing or live(leader.totals)
-        job = recorded_job(self.folder, follower.state, count, standing, with_overview=False)
+        job = recorded_job(self.folder, follower.state, count, standing, _begun(leader.totals), with_overview=False)
         return (
             job or "the leader has no account of the job yet, and the journals of all ranks are not read every second"
         )

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,11 @@ import os, signal, sys, time
 import otel_goodput as goodput
 how = sys.argv[1]
 goodput.configure("ranks", run_id="run", exporters="none")
+def meet(step):  # as in a collective operation, none goes on before all are there
+    place = os.environ["MEET"]
+    open(os.path.join(place, f"{step}-{os.environ['RANK']}"), "w").close()
+    while not all(os.path.exists(os.path.join(place, f"{step}-{rank}")) for rank in (0, 1)):
+        time.sleep(0.0005)
 with goodput.job():
     for step, _ in goodput.steps(range(100_000)):
         time.sleep(0.002)
@@ -39,13 +45,16 @@ with goodput.job():
                 raise RuntimeError("diverged")
             if how == "end":
                 break
+        meet(step)
 """
 
 
 def start(folder: Path, hows: list[str], **variables: str) -> list[warm.Process]:
     processes = []
+    place = Path(tempfile.mkdtemp(prefix="meet-", dir=folder))
     for rank, how in enumerate(hows):
         environment = {**os.environ, "OTEL_GOODPUT_STRICT": "", "RANK": str(rank), "WORLD_SIZE": str(len(hows))}
+        environment["MEET"] = str(place)
         processes.append(
             warm.Process(
                 [sys.executable, "-c", RANK, how],
