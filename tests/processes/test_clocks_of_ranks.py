@@ -89,7 +89,7 @@ def test_clocks_hours_apart_change_nothing(tmp_path: Path, monkeypatch: pytest.M
     waited = sum(one["seconds"] for one in whole["ranks"]["waits"] if one["rank"] == 2)
     assert 0.5 < waited < whole["elapsed_s"]
     clocks = {one["rank"]: (one["ahead"], one["bound"]) for one in whole["ranks"]["clocks"]}
-    assert clocks.keys() == {1, 2, 3} and clocks[1][1] == 0
+    assert clocks.keys() == {1, 2, 3}
     for rank, ahead in ((1, -1800.5), (2, 3600.5), (3, -7200.5)):
         assert abs(clocks[rank][0] - ahead) <= clocks[rank][1] + 0.001, "the true one is within the bound"
         assert clocks[rank][1] < 0.5

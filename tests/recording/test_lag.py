@@ -134,7 +134,7 @@ goodput.shutdown(2.0)
 ended = time.perf_counter() - began
 print(json.dumps({"grown": grown, "totals_s": totals_s, "ended": ended, "kept": goodput.totals().kept}))
 """
-STEPS = {"end": 200_000, "die": 40_000}  # it is what is left behind that matters to one that dies
+STEPS = {"end": 200_000, "die": 60_000}  # it is what is left behind that matters to one that dies
 
 
 def hot(directory: Path, steps: int, ending: str) -> dict[str, float]:
