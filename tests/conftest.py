@@ -174,3 +174,15 @@ def _alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     guard = sys.modules.get("otel_goodput._runtime.guard")
     if guard is not None:
         guard.contained.clear()
+
+
+@pytest.fixture
+def bucket(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A URL of its own in fsspec's memory."""
+    import fsspec
+
+    name = f"memory://{request.node.originalname}"
+    yield name
+    memory = fsspec.filesystem("memory")
+    if memory.exists(name):
+        memory.rm(name, recursive=True)

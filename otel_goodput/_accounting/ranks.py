@@ -398,7 +398,7 @@ class RankMerger:
         until = {
             rank: self._there(one, min(ends))
             for rank, one in self._ranks.items()
-            if one.taken and rank not in members and (one.number_failed, one.failed >= begun) != (number, True)
+            if one.taken and rank not in members and not (one.number_failed == number and one.failed >= begun)
         }
         return {rank: end for rank, end in until.items() if end > self.reached}
 

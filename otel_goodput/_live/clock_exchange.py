@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -190,7 +191,7 @@ class ClockExchange:
                 self._answers.update({rank: (number, seen, now) for rank, number in fresh.items()})
                 rows = b"".join(_ANSWER.pack(rank, *answer) for rank, answer in self._answers.items())
                 data = _LEADER.pack(self._host) + rows
-                self._patience.call(lambda data=data: store.set(f"{self._root}/answers", data))  # type: ignore[misc]
+                self._patience.call(partial(store.set, f"{self._root}/answers", data))
                 until = time.monotonic() + _BUSY_S
             elif time.monotonic() >= until:
                 return

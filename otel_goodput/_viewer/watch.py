@@ -371,9 +371,8 @@ class Watch:
                 self._made = made
             if made.view.left_out:
                 with self._looking_up:
-                    self._index_of(made.view).between(
-                        0, 0
-                    )  # learns when each segment begins, before somebody waits for a window
+                    # It learns when each segment begins, before somebody waits for a window.
+                    self._index_of(made.view).between(0, 0)
         except Exception as error:  # the next request tries again
             self._retry = time.monotonic() + _RETRY_S
             logger.warning("%s cannot be read: %s", self.key, shown(str(error) or type(error).__name__))

@@ -13,7 +13,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -77,16 +77,6 @@ def secret(tmp_path: Path) -> Path:
     path.parent.mkdir()
     path.write_bytes(SECRET)
     return path
-
-
-@pytest.fixture
-def bucket(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A URL of its own in fsspec's memory."""
-    name = f"memory://{request.node.originalname}"
-    yield name
-    memory = fsspec.filesystem("memory")
-    if memory.exists(name):
-        memory.rm(name, recursive=True)
 
 
 def objects(url: str) -> dict[str, bytes]:

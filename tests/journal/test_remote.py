@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -170,16 +170,6 @@ def test_a_run_is_found_by_its_name(tmp_path: Path) -> None:
 
 
 # --- in memory --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def bucket(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A URL of its own in fsspec's memory."""
-    name = f"memory://{request.node.name}"
-    yield name
-    memory = fsspec.filesystem("memory")
-    if memory.exists(name):
-        memory.rm(name, recursive=True)
 
 
 def steps(first: int, count: int) -> None:

@@ -39,7 +39,7 @@ def trained(directory: Path, collector: Collector, exporters: str, **environ: st
     "over",
     [
         pytest.param(["classic-metrics.yaml"], id="classic metrics", marks=pytest.mark.release),
-        pytest.param([], id="all over OTLP", marks=pytest.mark.release),
+        pytest.param([], id="all over OTLP"),
     ],
 )
 def test_google_cloud_has_it(over: list[str], tmp_path: Path, compiled: dict[str, str]) -> None:

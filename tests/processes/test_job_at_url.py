@@ -6,7 +6,6 @@ import json
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,6 @@ from otel_goodput._journal.rundir import owner
 from otel_goodput._tools.cli import main
 
 COUNT = 3
-
-
-@pytest.fixture
-def bucket(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A URL of its own in fsspec's memory."""
-    name = f"memory://{request.node.name}"
-    yield name
-    memory = fsspec.filesystem("memory")
-    if memory.exists(name):
-        memory.rm(name, recursive=True)
 
 
 @pytest.fixture
