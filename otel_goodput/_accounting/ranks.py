@@ -77,6 +77,10 @@ class _Rank:
             return False
         return own[0].end > begin or (len(own) > 1 and own[1].begin < until)
 
+    def tries_again(self, until: int) -> bool:
+        """Whether it begins the same step once more by `until` (ns)."""
+        return len(self.steps) > 1 and self.steps[1].number == self.steps[0].number and self.steps[1].begin <= until
+
     def drop(self) -> None:
         step = self.steps.popleft()
         self.latest = step.number
@@ -355,11 +359,21 @@ class RankMerger:
                 elif step.flags & DIED:
                     died = True
         if open_on != NOBODY and not died:
-            if max(len(self._ranks[rank].steps) for rank in members) <= WAITING:
+            if not self._too_many(members):
                 self._open = open_on
                 return False
             members = {rank: step for rank, step in members.items() if step.end != NOT_KNOWN}
             self.apart += 1
+        completed = max((step.end for step in members.values() if not step.flags & FAILED), default=NOT_KNOWN)
+        failed = {rank: self._ranks[rank] for rank, step in members.items() if step.flags & (FAILED | DIED) == FAILED}
+        for rank, one in failed.items():
+            if len(one.steps) == 1 and one.left == NOT_KNOWN and one.known < completed and not self._too_many(members):
+                self._open = rank  # it may try once more while the others are in the step
+                return False
+        if again := [one for one in failed.values() if one.tries_again(completed)]:
+            for one in again:
+                one.drop()
+            return True
         if self.reached == NOT_KNOWN:
             self.reached = min(one.joined for one in self._ranks.values())
         goes_on = self._goes_on(number, members)
@@ -370,6 +384,10 @@ class RankMerger:
             self._conclude(number, members)
         self._take_part(members, goes_on)
         return True
+
+    def _too_many(self, members: Iterable[int]) -> bool:
+        """Whether so many steps of one of these ranks wait that the job no longer does."""
+        return max(len(self._ranks[rank].steps) for rank in members) > WAITING
 
     def _drop_late(self, number: int, latest: int) -> bool:
         """Drop step `number` of ranks that had not begun it when the others had ended it, and return whether any had.

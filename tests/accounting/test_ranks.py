@@ -301,6 +301,35 @@ def test_a_rank_that_was_not_in_an_attempt_goes_back_with_the_others() -> None:
     assert (totals.kept, totals.lost, sum(totals.disruptions.values())) == (10, 2, 2)
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_step_that_fails_on_one_rank_and_is_tried_again_there_is_waited_for(alone: bool) -> None:
+    """The others are in it all the time; if it fails on all of them, it is lost, and taken once more."""
+    job = Ranks(3)
+    for _ in range(3):
+        job.step()
+    account, begin, number = job.account, job.at[0], job.number
+    updates = list[tuple[int, list[RankStep]]]()
+    for rank in range(3):
+        if alone and rank < 2:
+            steps = [RankStep(number, begin, begin + 3 * SECOND)]
+        else:
+            failed = RankStep(number, begin, begin + SECOND, FAILED)
+            steps = [failed, RankStep(number, begin + 2 * SECOND, begin + 3 * SECOND)]
+        updates.append((rank, steps))
+    for rank, steps in updates:
+        account.feed(rank, steps[:1], [], begin + (3 if len(steps) == 1 else 1) * SECOND)
+    for rank, steps in updates:
+        account.feed(rank, steps[1:], [], begin + 3 * SECOND)
+    job.at, job.number = dict.fromkeys(job.at, begin + 3 * SECOND), number + 1
+    job.step()
+    totals = account.totals()
+    assert account.together
+    assert (totals.kept, totals.lost) == (5, 0 if alone else 1)
+    assert totals.run.categories[Category.WASTED_PROGRESS] == (0 if alone else SECOND)
+    assert totals.run.categories[Category.OTHER] == (2 if alone else 1) * SECOND
+    assert account.costs.whole == ({Cause(2, CATEGORY_INDEX[Category.OTHER], ""): 2 * SECOND} if alone else {})
+
+
 @pytest.mark.parametrize("died", [False, True])
 def test_ranks_that_are_gone_do_not_keep_the_others_from_going_back(died: bool) -> None:
     """The next attempt is of fewer ranks."""
