@@ -270,6 +270,8 @@ class RunDirectory:
                     path = self.journal / name
                     try:
                         segment = self._listed_segment(path, int(match[1]), process)
+                    except FileNotFoundError:  # removed since it was listed: its process goes on in another run
+                        continue
                     except (OSError, EOFError, ValueError) as error:
                         (left_out or log_left_out)(path, error)
                     if segment is None:

@@ -28,6 +28,8 @@ from otel_goodput._timeline.recovery import Restored, restore
 logger = redacting_logger(__name__)
 
 EVERY_S: Final = 5.0  # from one writing of what the job waited for to the next, if it takes no more than
+WRITER: Final = "writer.lock"  # held by the process that writes them, whatever the number of the attempt
+IN_MEMORY: Final = "the job's own records are kept in memory only: %s"
 _SHARE: Final = 1000  # one part in so many of a core
 
 
@@ -50,13 +52,22 @@ class JobRecords:
         self, run: RunDirectory | None, spans: Sequence[int], *, anew: bool = False, writes: bool = True
     ) -> None:
         folder = None if run is None else run.of_job
-        # No two of them have the same number, so that another machine can see which are newer.
+        self._locks: list[Lock] = []
+        if run is not None and folder is not None and writes:
+            try:
+                folder.create(run.identity())
+                if not self._lock(Lock(folder.path / WRITER)):  # as where several processes are the leader
+                    logger.info(IN_MEMORY, f"another living process writes {folder.path}")
+                    folder, writes = None, False
+            except OSError as error:
+                logger.warning(IN_MEMORY, error)
+                writes = False
         before = [] if folder is None else folder.attempts(0)
-        if folder is not None and anew:
+        if folder is not None and writes and anew:
             folder.clear()
+        # No two of them have the same number, so that another machine can see which are newer.
         restored = Restored(Ledger(spans)) if folder is None else restore(folder, 0, spans)
         attempt, segment = max([restored.attempt, *before]) + 1, Segment(None)
-        self._lock: Lock | None = None
         self.costs, self.together = Costs(), True
         if folder is not None and restored.attempt >= 0:
             with suppress(OSError, ValueError):  # it was killed before it wrote it, or the file is damaged
@@ -64,16 +75,13 @@ class JobRecords:
                 self.costs, self.together = waits.costs, waits.together
         if not writes:
             folder = None
-        if run is not None and folder is not None:
+        if folder is not None:
             try:
-                folder.create(run.identity())
-                self._lock = folder.lock(attempt, 0)
-                if not self._lock.acquire():
-                    raise FileExistsError(f"another living process writes {folder.path}")
+                self._lock(folder.lock(attempt, 0))  # it shows readers that the attempt goes on
                 folder.sweep(0, attempt)
                 segment = first_segment(folder, attempt, 0)
             except OSError as error:
-                logger.warning("the job's own records are kept in memory only: %s", error)
+                logger.warning(IN_MEMORY, error)
                 folder = None
         # No sign of life is later than what has been decided: what the job did since is not known here.
         self._latest = restored.last_sign
@@ -90,9 +98,18 @@ class JobRecords:
         """Their journal; None if it is in memory only."""
         return None if self._folder is None else self.account.journal
 
+    def _lock(self, lock: Lock) -> bool:
+        if acquired := lock.acquire():
+            self._locks.append(lock)
+        return acquired
+
+    def _release(self) -> None:
+        for lock in self._locks:
+            lock.release()
+
     def _renew(self) -> None:
-        if self._lock is not None:
-            self._lock.renew()
+        for lock in self._locks:
+            lock.renew()
 
     def save(self, waits: JobWaits, *, last: bool = False) -> None:
         """Write what the job waited for, if that was long ago, or the `last` time."""
@@ -121,14 +138,12 @@ class JobRecords:
     def close(self) -> None:
         """Write what has been recorded. May wait for the disk."""
         self._keeper.stop()
-        if self._lock is not None:
-            self._lock.release()
+        self._release()
 
     def orphan(self) -> None:
         """In a forked child: write no more, and give back the copy of the lock, which would outlive the parent."""
         self.account.orphan(Ledger)
-        if self._lock is not None:
-            self._lock.release()
+        self._release()
 
 
 def _nothing() -> None: ...

@@ -70,7 +70,8 @@ def test_a_loop_that_starts_a_program_over_and_over(restoring: str, training: Tr
             continue
         (line,) = lines
         assert "restores a checkpoint" in line and line.endswith(f"OTEL_GOODPUT_RUN_ID={before}")
-        assert [note["text"] for note in training.reports()[f"train-{number}"]["warnings"]] == [line]
+        notes = [note["text"] for note in training.reports()[f"train-{number}"]["warnings"]]
+        assert lines_about_runs("\n".join(notes)) == [line]  # on a busy machine, a step may be long beside empty ones
     # Whoever sets what the warning says has one run from then on.
     training.start("end", "restore", OTEL_GOODPUT_RUN_ID="train-3")
     assert len(training.reports()) == 3 and training.reports()["train-3"]["attempts"] == 2

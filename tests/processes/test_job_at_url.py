@@ -127,7 +127,10 @@ def test_a_rank_uploads_its_own_files_and_those_of_the_dead(
     for rank in ranks:
         with rank.job(), rank.step(0):
             pass
-        rank._opened.mirror._ended.set()  # type: ignore[union-attr]
+        rank._opened.mirror.stop()  # type: ignore[union-attr]
+    for thread in threading.enumerate():  # else one that is uploading now is heard of below
+        if thread.name == "otel-goodput-mirror":
+            thread.join(20)
     monkeypatch.setattr(MemoryFileSystem, "pipe_file", pipe_file)
 
     def uploaded_by(rank: int) -> set[int | None]:
