@@ -25,15 +25,25 @@ Watch = Callable[[], None]
 
 
 class Bodies:
-    """The witness: counts the bodies of the loop, each of which takes a while."""
+    """The witness: counts the bodies of the loop, each of which takes a while.
+
+    Attributes:
+        ends: when it was made, and when each body ended.
+        longest: no step before this body took longer (s). A step whose end nobody saw is as long as those before it.
+    """
 
     def __init__(self) -> None:
         self.bodies = 0
+        self.longest = 0.0
+        self.ends = [time.perf_counter()]
 
     def body(self) -> bool:
         """Do a step's work; returns whether it was the last one."""
+        if self.bodies:  # the step of the body before this one began after the body before that
+            self.longest = max(self.longest, time.perf_counter() - self.ends[-2])
         time.sleep(BODY_S)
         self.bodies += 1
+        self.ends.append(time.perf_counter())
         return self.bodies == BODIES
 
 
@@ -128,16 +138,15 @@ def test_what_follows_a_loop_is_no_part_of_its_last_step(loop: Callable[[Bodies]
         loop(watch)
         left = time.perf_counter()
         time.sleep(AFTER_S)
+        after = time.perf_counter() - left
         goodput.flush()  # as the keeper does at every tick
         live = recording.report()
-        after = time.perf_counter() - left
     # That a coroutine has returned is known only when the job ends: one that waits is on no stack either.
     for report in (live, recording.report())[loop is a_loop_in_a_coroutine :]:
         seconds = report["seconds"]
         assert report["in_flight_step"] is None and report["steps"]["kept"] == BODIES
-        assert seconds["other"] > 0.7 * after
-        # Its bodies and next to nothing more, except on a busy machine.
-        assert seconds["productive"] < left - began + 0.3 * after
+        assert seconds["other"] > after - watch.longest
+        assert seconds["productive"] < left - began + watch.longest
 
 
 def test_a_loop_whose_body_always_leaves_it(recording: Recording) -> None:
@@ -149,12 +158,12 @@ def test_a_loop_whose_body_always_leaves_it(recording: Recording) -> None:
             for _ in held:
                 watch.body()
                 break
-            left = time.perf_counter()
             goodput.flush()  # as the keeper does at its next tick, until which no usual length of a step is known
+            left = time.perf_counter()
             time.sleep(AFTER_S)
-            assert recording.report()["in_flight_step"] is None
             after += time.perf_counter() - left
-    assert recording.report()["seconds"]["other"] > 0.7 * after
+            assert recording.report()["in_flight_step"] is None
+    assert recording.report()["seconds"]["other"] > 0.99 * after
 
 
 def test_what_follows_may_be_a_phase(recording: Recording) -> None:
@@ -164,12 +173,13 @@ def test_what_follows_may_be_a_phase(recording: Recording) -> None:
         a_progress_bar_of_enumerate(watch)
         left = time.perf_counter()
         time.sleep(AFTER_S)
+        after = time.perf_counter() - left
         with goodput.custom("export"):
-            after = time.perf_counter() - left
+            pass
     (export,), last = recording.spans("export"), recording.spans("step")[-1]
     assert export.parent is not None and export.parent.span_id != last.get_span_context().span_id
     assert last.end_time is not None and export.start_time is not None and last.end_time <= export.start_time
-    assert recording.report()["seconds"]["other"] > 0.7 * after
+    assert recording.report()["seconds"]["other"] > after - watch.longest
 
 
 def test_an_exception_that_is_kept_holds_the_loop(recording: Recording) -> None:
@@ -187,12 +197,13 @@ def test_an_exception_that_is_kept_holds_the_loop(recording: Recording) -> None:
             HELD.append(error)
             left = time.perf_counter()
             time.sleep(AFTER_S)
+            after = time.perf_counter() - left
             goodput.flush()
-            live, after = recording.report(), time.perf_counter() - left
+            live = recording.report()
     for report in (live, recording.report()):
         assert report["steps"] == {"executed": BODIES - 1, "kept": BODIES - 1, "lost": 1}, "it failed"
-        assert report["seconds"]["other"] > 0.7 * after
-        assert report["seconds"]["wasted_progress"] < BODY_S + 0.3 * after
+        assert report["seconds"]["other"] > after - watch.longest
+        assert report["seconds"]["wasted_progress"] < left - watch.ends[-2] + watch.longest
 
 
 def test_a_callbacks_step_that_nobody_ends(recording: Recording) -> None:
@@ -218,8 +229,8 @@ def test_a_callbacks_step_that_nobody_ends(recording: Recording) -> None:
             assert epoch == 0 or watch.bodies == 2 * (BODIES - 1)
     report = recording.report()
     assert report["steps"]["kept"] == 2 * (BODIES - 1)
-    assert report["seconds"]["other"] > 0.7 * after
-    assert report["seconds"]["wasted_progress"] < 0.3 * after
+    assert report["seconds"]["other"] > after - 2 * watch.longest
+    assert report["seconds"]["wasted_progress"] < 2 * watch.longest
 
 
 # --- steps that are in progress -----------------------------------------------------------------------------------
