@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from otel_goodput._accounting.codec import COUNT, FLAG, NUMBER, Pairs, State, field
 from otel_goodput._accounting.events import NO_STEP
+from otel_goodput._accounting.execution import BRIEF
 from otel_goodput._accounting.rules import DATA_LOADING, RESTORE, SAVE
 
 LABELS: Final = 1_000  # of the latest saves
@@ -113,6 +114,16 @@ class Resume(State):
 
     def __init__(self, at: int, label: int, own: bool, usual: int, room: int) -> None:
         self.at, self.label, self.own, self.usual, self.room = at, label, own, usual, room
+
+    def given(self, number: int) -> bool:
+        """Take the number that the user gave to the first body; returns whether it says that this is a step.
+
+        If it is not known which checkpoint was restored, a number above 0 may be that of the step after it or that of
+        an epoch's first batch: then only bodies that are far shorter than steps are skipped.
+        """
+        if number > 0 and self.at < 0 and self.label < 0:
+            self.usual = self.usual * 2 // BRIEF
+        return number > 0 and number - 1 == (self.label if self.at < 0 else self.at)
 
     def place(self, number: int, offset: int, top: int) -> int:
         """Return which step the first working body is, to which its loop gives this number.

@@ -180,7 +180,7 @@ class StepHistory(KeptSteps):
         Right after a restore, that waits until it is known to be a step, unless the user gave the number (`numbered`).
         """
         if self.resume is not None:
-            exact = numbered and not self.resume.walking and 0 <= self.resume.at == number - 1
+            exact = numbered and not self.resume.walking and self.resume.given(number)
             if self.resume.usual and self.resume.room > 0 and not exact:
                 return self._wait_for_work(self.resume, number, key, time)
             if any(execution.usual for execution in self.running.values()):

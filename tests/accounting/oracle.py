@@ -608,8 +608,12 @@ def play(
     def start_step(execution: Execution) -> None:
         hosts.append(execution)
         resume = progress.resume
-        follows = resume is not None and not progress.undecided and not resume.skipped and resume.at >= 0
-        exact = follows and resume is not None and execution.row.numbered and execution.row.step == resume.at + 1
+        exact = False
+        if resume is not None and not progress.undecided and not resume.skipped and execution.row.numbered:
+            before = (execution.row.step or 0) - 1
+            exact = before >= 0 and before == (resume.label if resume.at < 0 else resume.at)
+            if before >= 0 and resume.at < 0 and resume.label is None:
+                resume.usual = resume.usual * 2 // 10  # of less than a tenth, not of half
         if resume is not None and resume.usual and resume.room and not exact:
             resume.room -= 1
             execution.doubted = resume.usual

@@ -387,6 +387,43 @@ def test_no_more_bodies_are_skipped_than_the_checkpoint_stands_for(ask: Ask) -> 
     assert (ask(text)["skipped_batches"], ask(text)["steps"]["kept"]) == (8, 20)
 
 
+def given(text: str, first: int) -> list[dict[str, Any]]:
+    """The rows of a story whose loop is given the number of step `first` after the restore."""
+    rows = story(text)
+    for row in rows:
+        if row["kind"] == "step" and row["step"] == first and row["start"] > 60:
+            row["numbered"] = True
+    return rows
+
+
+@pytest.mark.parametrize("answer", [replay, account], ids=["ledger", "oracle"])
+@pytest.mark.parametrize(
+    ("restored", "first", "skipped"),
+    [
+        ("restore 2", 8, 0),  # after the last step that was done when the checkpoint was saved
+        ("restore 7", 8, 0),  # saved in the body of step 7, whose number it has
+        ("restore 400", 401, 0),  # of another run
+        ("restore 7", 5, 1),  # somewhere else: of an epoch's first batch, perhaps
+        ("restore", 8, 0),  # it is not known where to, but it is not as short as a batch that is skipped
+        ("restore", 0, 1),
+    ],
+)
+def test_a_short_first_step_whose_number_is_given(
+    answer: Callable[[list[dict[str, Any]]], dict[str, Any]], restored: str, first: int, skipped: int
+) -> None:
+    head = ends(MICRO.replace("save 2", f"save {2 if restored == 'restore 2' else 7}"))
+    text = f"{head}{restored} 60-61 / step {first} @61-62 / steps {first + 1}..{first + 3} @62 every 5"
+    assert answer(given(text, first))["skipped_batches"] == skipped
+
+
+@pytest.mark.parametrize("answer", [replay, account], ids=["ledger", "oracle"])
+def test_batches_before_a_given_number_are_skipped_though_the_checkpoint_is_not_known(
+    answer: Callable[[list[dict[str, Any]]], dict[str, Any]],
+) -> None:
+    text = f"{ends(MICRO)}restore 60-61 / steps 5..7 @61 every 0.1 / steps 8..11 @62 every 5"
+    assert answer(given(text, 5))["skipped_batches"] == 3
+
+
 # The loop skips batches; from one the busy machine takes the processor away for longer than half a step.
 DELAYED = ends(MICRO) + "restore 2 60-61 / steps 0..3 @61 every 0.1 / step 4 @61.4-64.4 / "
 
