@@ -12,6 +12,7 @@ from typing import Any
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from waits import until
 
 import otel_goodput as goodput
 from otel_goodput._journal.rundir import owner
@@ -37,7 +38,7 @@ def recorders(url: str) -> list[goodput.Recorder]:
 
 
 def train(url: str, first: int, last: int) -> None:
-    """Run all ranks in this process; rank 1 has a slow loader."""
+    """Run all ranks in this process; rank 1 has a slow loader, for which the others wait in each step for 10 ms."""
     ranks = recorders(url)
     meeting = threading.Barrier(COUNT)
 
@@ -46,7 +47,9 @@ def train(url: str, first: int, last: int) -> None:
         with recorder.job():
             for number in range(first, last):
                 with recorder.data_loading():
-                    time.sleep(0.01 if rank == 1 else 0.001)
+                    if rank == 1:
+                        until(lambda: meeting.n_waiting == COUNT - 1, pause=0.001)
+                        time.sleep(0.01)
                 with recorder.step(number):
                     meeting.wait(20)
 

@@ -134,9 +134,12 @@ class Look:
             self.page.keyboard.press(key)
 
     def settle(self) -> None:
-        """All that waits for a frame has been drawn."""
+        """All that waits for a frame has been drawn, which takes many frames on a busy machine."""
         self.page.evaluate(
-            "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
+            """() => new Promise((done) => {
+                const look = () => window.goodput?.drawn() === false ? requestAnimationFrame(look) : setTimeout(done);
+                requestAnimationFrame(() => requestAnimationFrame(look));
+            })"""
         )
 
     def at_timeline(self) -> None:

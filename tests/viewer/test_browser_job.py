@@ -85,9 +85,11 @@ def test_each_panel_is_the_jobs_until_process_0_is_chosen(look: Look, tmp_path: 
     look.page.select_option("#subject select", "2")
     look.until("document.querySelector('#goodput .goodput-word').textContent === 'goodput of process 2'")
     look.settle()
+    look.settle()
     shown = look.js(PANELS)
     assert "of process 2 the page has the time by category" in shown["of"]
     assert all(f"job of {RANKS} ranks, " in head for head in shown["heads"])
     look.page.select_option("#subject select", "")
     look.until("document.querySelector('#goodput .goodput-word').textContent === 'goodput of the job'")
+    look.settle()
     agrees(look.js(PANELS), job, f"job of {RANKS} ranks")

@@ -120,6 +120,11 @@ function drawUntil(end) {
   }
 }
 
+/** Whether nothing waits to be drawn. */
+export function drawn() {
+  return !waiting.size;
+}
+
 /** Draw all that waits at once, as before printing. */
 export function drawWaiting() {
   drawUntil(Infinity);

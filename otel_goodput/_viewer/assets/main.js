@@ -2,6 +2,7 @@
 import { Model, unzip } from "./data.js";
 import { state } from "./state.js";
 import { startClock } from "./clock.js";
+import { drawn } from "./elements.js";
 import { startSubject } from "./subject.js";
 import { startTheme } from "./theme.js";
 import { startOverview } from "./overview.js";
@@ -106,7 +107,7 @@ async function main() {
   }
   document.getElementById("run-page").hidden = false;
   state.fromHash(location.hash);
-  window.goodput = { model, state, timeline: null };
+  window.goodput = { model, state, drawn, timeline: null };
   let spans = null;
   for (const [name, start] of PARTS()) {
     try {
