@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from otel_goodput._accounting.codec import COUNT, FLAG, NUMBER, TEXT, Each, Row, Whole
+from otel_goodput._accounting.codec import COUNT, FLAG, NUMBER, TEXT, Blobs, Each, Row, Whole
 from otel_goodput._accounting.job import Cause, Costs
 from otel_goodput._accounting.rules import CATEGORY_INDEX, NAMES
 from otel_goodput._journal.rundir import WAITS, RunDirectory
@@ -42,8 +42,8 @@ class JobWaits(NamedTuple):
     costs: Costs
 
 
-def write_waits(folder: RunDirectory, waits: JobWaits) -> bool:
-    """Write the file in the folder of the job's own records; return whether that worked. An error is reported once."""
+def plain_waits(waits: JobWaits) -> dict[str, Any]:
+    """Return them as the members of the file."""
     costs = waits.costs
     causes = sorted(costs.whole, key=lambda cause: (-costs.whole[cause], cause))[:CAUSES]
     numbers = {cause: number for number, cause in enumerate(causes)}
@@ -53,22 +53,35 @@ def write_waits(folder: RunDirectory, waits: JobWaits) -> bool:
         for cause, spent in held.items()
         if cause in numbers
     ]
-    data = _FILE.encode(
-        ranks=waits.ranks,
-        together=waits.together,
-        until=waits.until,
-        causes=[
+    return {
+        "ranks": waits.ranks,
+        "together": waits.together,
+        "until": waits.until,
+        "causes": [
             (one.rank, NAMES[one.category], encodable(one.name), costs.whole[one], *costs.latest[one]) for one in causes
         ],
-        width=costs.over_time.power,
-        bins=rows[-BINS:],
-    )
+        "width": costs.over_time.power,
+        "bins": rows[-BINS:],
+    }
+
+
+def write_waits(folder: RunDirectory, waits: JobWaits) -> bool:
+    """Write the file in the folder of the job's own records; return whether that worked. An error is reported once."""
+    data = _FILE.encode(**plain_waits(waits))
     return kept(folder.file("waits", 0), data, "waits", "for which ranks the job waited cannot be saved: %s")
 
 
 def read_waits(folder: RunDirectory) -> JobWaits:
     """Read the file. Raises OSError, or ValueError: it is damaged, or of a newer version."""
-    members = _FILE.read(folder.file("waits", 0))
+    return _waits_of(_FILE.read(folder.file("waits", 0)))
+
+
+def waits_of(plain: Any) -> JobWaits:
+    """Return what :func:`plain_waits` was given. Raises ValueError: it contradicts itself."""
+    return _waits_of(_FILE.members.load(plain, Blobs()))
+
+
+def _waits_of(members: dict[str, Any]) -> JobWaits:
     costs, causes = Costs(), list[Cause]()
     for rank, category, name, spent, since, until in members["causes"]:
         if category not in CATEGORY_INDEX:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from struct import Struct
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from otel_goodput._journal.rundir import RunDirectory, folder_name
 from otel_goodput._live.outbox import HEAD, KEPT, MOST, Frame, Inbox, Outbox, frames_of, opening_of, writer_of
@@ -41,14 +41,7 @@ TRIMMED: Final = 8 * files.KIB  # bytes in a store beyond which a rank looks wha
 STORED: Final = 2 * MOST  # bytes in a store, of a rank whose leader reads nothing
 TOGETHER: Final = 64  # ranks whose messages are fetched from a store with one call
 _READ: Final = Struct("<IQQ")  # rank, writer and number of the latest message that the leader has
-_SIGN: Final = Struct("<QQq")  # writer and number of the leader's latest message, and when it was sent, ns
-
-
-class Sign(NamedTuple):
-    """A sign of life: what differs from that of any other message, and when it was given, ns since the epoch."""
-
-    token: bytes
-    at: int
+_SIGN: Final = Struct("<QQ")  # writer and number of the leader's latest message
 
 
 class Channel(Protocol):
@@ -76,8 +69,11 @@ class Channel(Protocol):
     def sent(self) -> Sequence[bytes]:
         """Return the messages that this process has sent, as far as they are still there."""
 
-    def signs(self, rank: int) -> Mapping[str, Sign]:
-        """Return the latest sign of life of a rank by the name of the way that it took. May wait."""
+    def signs(self, rank: int) -> Mapping[str, bytes]:
+        """Return the latest sign of life of a rank by the name of the way that it took. May wait.
+
+        Each message of the rank changes it.
+        """
 
 
 class _Way(Protocol):
@@ -103,7 +99,7 @@ class _Way(Protocol):
     def rewind(self) -> None:
         """Forget what has been looked at."""
 
-    def sign(self, rank: int) -> Sign | None:
+    def sign(self, rank: int) -> bytes | None:
         """Return the latest sign of life of a rank; None if there is none. Much less is read than by :meth:`look`."""
 
 
@@ -197,7 +193,7 @@ class _Folder:
     def rewind(self) -> None:
         self._read.clear()
 
-    def sign(self, rank: int) -> Sign | None:
+    def sign(self, rank: int) -> bytes | None:
         try:
             file = files.descriptor(self._path(rank), os.O_RDONLY)
         except FileNotFoundError:
@@ -206,7 +202,7 @@ class _Folder:
             about = os.fstat(file)
         finally:
             os.close(file)
-        return Sign(f"{about.st_ino} {about.st_size} {about.st_mtime_ns}".encode(), about.st_mtime_ns)
+        return f"{about.st_ino} {about.st_size} {about.st_mtime_ns}".encode()
 
 
 class _Shelf:
@@ -244,7 +240,7 @@ class _Shelf:
         data = outbox.whole(TRIMMED if self._leads else STORED)  # nobody confirms what the leader sends
         self._patience["send"].call(lambda: self.store.set(self._key(self._process), data))
         if self._leads:
-            sign = _SIGN.pack(outbox.writer, outbox.number, time.time_ns())
+            sign = _SIGN.pack(outbox.writer, outbox.number)
             self._patience["send"].call(lambda: self.store.set(f"{self._root}/sign", sign))
 
     def look(self, ranks: Iterable[int]) -> Iterator[tuple[int, list[Frame]]]:
@@ -269,14 +265,11 @@ class _Shelf:
     def rewind(self) -> None:
         self._heads.clear()
 
-    def sign(self, rank: int) -> Sign | None:
+    def sign(self, rank: int) -> bytes | None:
         leads = rank == self._leader  # all ranks look at it, so it has a key that is small
         key = f"{self._root}/sign" if leads else self._key(rank)
         data = self._patience["look"].call(lambda: self.store.get(key))
-        if leads:
-            return Sign(data, _SIGN.unpack(data)[2]) if len(data) == _SIGN.size else None
-        frames = frames_of(data[HEAD.size :])[0]
-        return Sign(opening_of(data), frames[-1].at) if frames else None
+        return (data if leads else opening_of(data)) or None
 
 
 class RankChannel:
@@ -387,8 +380,11 @@ class RankChannel:
         with self._sending:
             return self._outbox.sent()
 
-    def signs(self, rank: int) -> Mapping[str, Sign]:
-        """Return the latest sign of life of a rank by the name of the way that it took. May wait."""
+    def signs(self, rank: int) -> Mapping[str, bytes]:
+        """Return the latest sign of life of a rank by the name of the way that it took. May wait.
+
+        Each message of the rank changes it.
+        """
         with self._receiving:
             ways = self._ways(sending=False)
             signs = {way.name: self._try(way, partial(way.sign, rank), sending=False) for way in ways}
