@@ -130,6 +130,10 @@ class JobAccount:
         """Return an update of `rank` with its times corrected by what is known of its clock."""
         return self._clocks.corrected(rank, update)
 
+    def common_time(self, rank: int, time: int) -> int:
+        """Return a time of `rank` (ns) by the common clock, as far as it is known."""
+        return self._clocks.common(rank, time)
+
     def take(self, rank: int, update: RankUpdate) -> None:
         """Take an update whose times are by the common clock; see :meth:`update`."""
         before, joined = self._signs.get(rank), update.joined

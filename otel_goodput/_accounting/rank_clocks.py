@@ -115,6 +115,10 @@ class RankClocks:
         """How far two corrected clocks may be apart, ns."""
         return spread_of(self.offsets.values())
 
+    def common(self, rank: int, time: int) -> int:
+        """Return a time of `rank` (ns) by the common clock."""
+        return time if rank not in self._clocks else self._clocks[rank].common(time)
+
     def corrected(self, rank: int, update: RankUpdate) -> RankUpdate:
         """Return an update of `rank` by the common clock."""
         if rank not in self._clocks:

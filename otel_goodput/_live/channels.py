@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -39,9 +39,11 @@ LARGEST: Final = HEAD.size + 2 * (KEPT + MOST) + _SLACK  # bytes of a file
 
 TRIMMED: Final = 8 * files.KIB  # bytes in a store beyond which a rank looks what the leader has read
 STORED: Final = 2 * MOST  # bytes in a store, of a rank whose leader reads nothing
+GIVEN: Final = 4096  # messages of a rank of which it is noted that they may not be in the account yet
 TOGETHER: Final = 64  # ranks whose messages are fetched from a store with one call
 _READ: Final = Struct("<IQQ")  # rank, writer and number of the latest message that the leader has
 _SIGN: Final = Struct("<QQ")  # writer and number of the leader's latest message
+_WRITER: Final = Struct("<Q")  # before the account that a leader has left
 
 
 class Channel(Protocol):
@@ -74,6 +76,19 @@ class Channel(Protocol):
 
         Each message of the rank changes it.
         """
+
+    @property
+    def apart(self) -> bool:
+        """Whether messages come through a store, because not all ranks share the run's folder."""
+
+    def hand_over(self, account: bytes, covered: Mapping[int, int]) -> None:
+        """As the leader, leave the `account` of the job in the store for a deputy; none if it is empty. May wait.
+
+        `covered`: how many messages of each rank it has, of all that were received, or sent. Ranks keep the others.
+        """
+
+    def handed_over(self) -> bytes:
+        """Return the account that the leader has left in the store; empty if there is none. May wait."""
 
 
 class _Way(Protocol):
@@ -215,6 +230,7 @@ class _Shelf:
         self._process = process
         self._leader = leader
         self._leads = process == leader
+        self._left = False  # an account, for a deputy
         self._heads: dict[int, bytes] = {}  # of what was read of each rank
         self._patience = {role: Patience() for role in ("send", "look")}  # for two threads
 
@@ -237,7 +253,8 @@ class _Shelf:
                 rank, writer, number = _READ.unpack_from(data, at)
                 if rank == self._process:
                     outbox.forget(writer, number)
-        data = outbox.whole(TRIMMED if self._leads else STORED)  # nobody confirms what the leader sends
+        few = self._leads and not self._left  # nobody confirms what the leader sends
+        data = outbox.whole(TRIMMED if few else STORED)
         self._patience["send"].call(lambda: self.store.set(self._key(self._process), data))
         if self._leads:
             sign = _SIGN.pack(outbox.writer, outbox.number)
@@ -261,6 +278,16 @@ class _Shelf:
     def confirm(self, latest: Mapping[int, tuple[int, int]]) -> None:
         data = b"".join(_READ.pack(rank, *message) for rank, message in latest.items())
         self._patience["look"].call(lambda: self.store.set(f"{self._root}/read", data))
+
+    def hand_over(self, writer: int, account: bytes) -> None:
+        data, self._left = _WRITER.pack(writer) + account, bool(account)
+        self._patience["look"].call(lambda: self.store.set(f"{self._root}/account", data))
+
+    def handed_over(self) -> bytes:
+        """Return what the leader has left whose sign of life is there."""
+        keys = [f"{self._root}/{name}" for name in ("sign", "account")]
+        sign, data = self._patience["look"].call(lambda: [self.store.get(key) for key in keys])
+        return data[_WRITER.size :] if sign and sign[: _WRITER.size] == data[: _WRITER.size] else b""
 
     def rewind(self) -> None:
         self._heads.clear()
@@ -301,6 +328,11 @@ class RankChannel:
         # s, monotonic: when a way that has failed is tried again, by its name and whether it failed in sending. A disk
         # that is full can be read.
         self._retry: dict[tuple[str, bool], float] = {}
+        # Of the leader: the latest messages that are in the account, if that is handed over; and those received that
+        # are not, each with its number of all those of its rank.
+        self._confirmed: dict[int, tuple[int, int]] | None = None
+        self._given: dict[int, deque[tuple[int, tuple[int, int]]]] = {}
+        self._counts: Counter[int] = Counter()
         self._sending, self._receiving = threading.Lock(), threading.Lock()
 
     @property
@@ -390,6 +422,52 @@ class RankChannel:
             signs = {way.name: self._try(way, partial(way.sign, rank), sending=False) for way in ways}
         return {name: sign for name, sign in signs.items() if sign is not None}
 
+    @property
+    def apart(self) -> bool:
+        """Whether messages come through a store, because not all ranks share the run's folder."""
+        return self._shelf is not None and self._shelf.name in self._by.values()
+
+    def hand_over(self, account: bytes, covered: Mapping[int, int]) -> None:
+        """As the leader, leave the `account` of the job in the store for a deputy; none if it is empty. May wait.
+
+        `covered`: how many messages of each rank it has, of all that were received, or sent. Ranks keep the others.
+        """
+        with self._receiving:
+            shelf = self._shelf
+            if shelf is None or not self._works(shelf, sending=False):
+                return
+            if self._try(shelf, partial(self._hand_over, shelf, account), sending=False) is None:
+                return
+            self._confirmed = {**(self._confirmed or {}), **self._latest_of(covered)} if account else None
+            own = covered.get(self._process, 0)
+            with self._sending:
+                self._outbox.forget(self._outbox.writer, own)
+            self._try(shelf, partial(self._confirm, shelf), sending=False)
+
+    def _hand_over(self, shelf: _Shelf, account: bytes) -> bool:
+        shelf.hand_over(self._outbox.writer, account)
+        return True
+
+    def _latest_of(self, covered: Mapping[int, int]) -> Mapping[int, tuple[int, int]]:
+        """Return the latest message of each rank that is covered, and forget those."""
+        latest = {}
+        for rank, given in self._given.items():
+            while given and given[0][0] <= covered.get(rank, 0):
+                latest[rank] = given.popleft()[1]
+        return latest
+
+    def _confirm(self, way: _Way) -> None:
+        way.confirm(self._inbox.latest if self._confirmed is None else self._confirmed)
+
+    def handed_over(self) -> bytes:
+        """Return the account that the leader has left in the store; empty if there is none. May wait."""
+        with self._receiving:
+            self._ways(sending=False)
+            shelf = self._shelf
+            if shelf is None or not self._works(shelf, sending=False):
+                return b""
+            return self._try(shelf, shelf.handed_over, sending=False) or b""
+
     def shares_folder(self, rank: int) -> bool:
         """Return whether the messages of `rank` come through the run's folder, so that it is the same one there."""
         return self._folder is not None and self._by.get(rank) == self._folder.name
@@ -398,10 +476,14 @@ class RankChannel:
         any_new = False
         for rank, frames in way.look(ranks):
             if new := self._inbox.take(rank, frames):
-                messages.setdefault(rank, []).extend(new)
+                messages.setdefault(rank, []).extend(frame.message for frame in new)
                 self._by[rank], any_new = way.name, True
-        if any_new and self._leads:
-            way.confirm(self._inbox.latest)
+                if self._leads:
+                    given = self._given.setdefault(rank, deque(maxlen=GIVEN))
+                    given.extend((at, frame[:2]) for at, frame in enumerate(new, self._counts[rank] + 1))
+                    self._counts[rank] += len(new)
+        if any_new and self._leads and self._confirmed is None:
+            self._confirm(way)
 
     def _wanted(self) -> list[int]:
         """The ranks to look for: those that have sent something, and some of the others in turn."""

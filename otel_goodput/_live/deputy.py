@@ -1,4 +1,4 @@
-"""Which rank stands in for a leader that gives no sign of life.
+"""Which rank stands in for a leader that gives no sign of life, and the account with which it goes on.
 
 All other ranks look at the leader's sign of life. If there is none for long, the lowest rank that lives stands in. A
 rank that cannot read the leader's sign does not know that there is none: it does not stand in. No clocks are compared,
@@ -9,10 +9,19 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from otel_goodput._accounting.job import JobAccount
+from otel_goodput._accounting.rank_clocks import Offset
+from otel_goodput._journal.clock_offsets import read_offsets
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._live import handover
 from otel_goodput._live.channels import RETRY_S, Channel
+from otel_goodput._live.job_records import JobRecords
+from otel_goodput._live.outbox import KEPT_NS
+from otel_goodput._runtime.guard import containing
+from otel_goodput._timeline.ranks import SPREAD
 
 SILENT_S: Final = 30.0  # a rank without a sign of life for so long may be dead
 AT_ONCE: Final = 8  # ranks of which it is not known yet whether they live, looked at in one round
@@ -34,12 +43,14 @@ class Watch:
         self._before = [rank for rank in range(own) if rank != leader]
         self._seen: dict[int, _Seen] = {}
         self._passed: dict[int, float] = {}  # until when ranks that are dead are not looked at again
+        self.sees_leader = False  # its sign of life could be read when it was looked at last
 
     def stands_in(self) -> bool:
         """Whether the leader has fallen silent since this began, and all ranks before this one are silent, too."""
         seen, signs = self._look(self._leader)
         silent = time.monotonic() - seen.at
-        if silent < SILENT_S / 2 or seen.at == -math.inf or seen.way not in signs:
+        self.sees_leader = seen.way in signs
+        if silent < SILENT_S / 2 or seen.at == -math.inf or not self.sees_leader:
             return False
         # Sooner than it matters: it takes a while to see whether the ranks before this one live.
         return not self._any_lives() and silent >= SILENT_S
@@ -75,3 +86,52 @@ class Watch:
                 seen = seen._replace(at=now, way=way)
         self._seen[rank] = seen = seen._replace(signs={**seen.signs, **signs})
         return seen, signs
+
+
+def account_so_far(
+    run: RunDirectory | None, channel: Channel, own: int, attempt: int, spans: Sequence[int], now: int
+) -> tuple[JobRecords, JobAccount] | None:
+    """Return the leader's account, to be continued in memory; None if there is none, or none from which to go on.
+
+    It is in the leader's records, or in the store, whichever knows more. `now` is by the clock of the rank `own`, ns.
+    Updates that come after an account that is old are gone.
+    """
+    best: tuple[int, JobRecords, Mapping[int, Sequence[Offset]]] | None = None
+    for records, offsets in _accounts(run, channel, attempt, spans):
+        settled = records.account.ledger.settled
+        ahead = offsets[own][-1].ahead if own in offsets else 0  # of the leader's clock, which is the common one
+        goes_on = settled.begin is not None and settled.alive and records.together
+        if goes_on and now - ahead - settled.now < KEPT_NS and (best is None or settled.now > best[0]):
+            if best is not None:
+                best[1].close()
+            best = settled.now, records, offsets
+        else:
+            records.close()
+    if best is None:
+        return None
+    _, records, offsets = best
+    job = JobAccount(spans, SPREAD, records.account.ledger, records.record)
+    job.remember(records.costs)
+    for rank, every in offsets.items():
+        for offset in every:
+            job.offset(rank, offset.ahead, offset.bound, offset.since)
+    return records, job
+
+
+def _accounts(
+    run: RunDirectory | None, channel: Channel, attempt: int, spans: Sequence[int]
+) -> Iterator[tuple[JobRecords, Mapping[int, Sequence[Offset]]]]:
+    """Yield the accounts that there are, with how far the clocks of ranks are ahead."""
+    if run is not None:
+        offsets: dict[int, list[Offset]] = {}
+        for one in sorted(read_offsets(run)):
+            if one.attempt == attempt:
+                offsets.setdefault(one.rank, []).append(Offset(one.since, one.ahead, one.bound))
+        yield JobRecords(run, spans, writes=False), offsets
+    if data := channel.handed_over():
+        with containing("the account that the leader has left"):
+            handed = handover.decode(data, spans)
+            yield (
+                JobRecords(None, spans, writes=False, handed=handed),
+                {rank: [Offset(0, offset.ahead, offset.bound)] for rank, offset in handed.offsets.items()},
+            )

@@ -20,6 +20,7 @@ from otel_goodput._journal.job_waits import JobWaits, read_waits, write_waits
 from otel_goodput._journal.journal import Journal, Segment
 from otel_goodput._journal.lock import Lock
 from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._live.handover import Handover
 from otel_goodput._live.keeper import Keeper
 from otel_goodput._live.opening import first_segment
 from otel_goodput._text.redact import redacting_logger
@@ -41,6 +42,7 @@ class JobRecords:
         spans: lengths of rolling windows, ns.
         anew: those of earlier attempts are made again, so that they are removed.
         writes: they are written; else what is added to them is kept in memory only, as a deputy of the leader does.
+        handed: those so far, if they are not in a folder.
 
     Attributes:
         account: their journal, and the ledger of them.
@@ -49,7 +51,13 @@ class JobRecords:
     """
 
     def __init__(
-        self, run: RunDirectory | None, spans: Sequence[int], *, anew: bool = False, writes: bool = True
+        self,
+        run: RunDirectory | None,
+        spans: Sequence[int],
+        *,
+        anew: bool = False,
+        writes: bool = True,
+        handed: Handover | None = None,
     ) -> None:
         folder = None if run is None else run.of_job
         self._locks: list[Lock] = []
@@ -69,7 +77,10 @@ class JobRecords:
         restored = Restored(Ledger(spans)) if folder is None else restore(folder, 0, spans)
         attempt, segment = max([restored.attempt, *before]) + 1, Segment(None)
         self.costs, self.together = Costs(), True
-        if folder is not None and restored.attempt >= 0:
+        if handed is not None:
+            restored = Restored(handed.ledger, last_sign=handed.ledger.settled.now)
+            self.costs, self.together = handed.waits.costs, handed.waits.together
+        elif folder is not None and restored.attempt >= 0:
             with suppress(OSError, ValueError):  # it was killed before it wrote it, or the file is damaged
                 waits = read_waits(folder)
                 self.costs, self.together = waits.costs, waits.together

@@ -131,14 +131,14 @@ class Inbox:
         self.latest: dict[int, tuple[int, int]] = {}
         self._writers: dict[int, dict[int, int]] = {}  # number of the latest message, by rank and writer
 
-    def take(self, rank: int, frames: Iterable[Frame]) -> list[bytes]:
-        """Return the messages of `frames` that are new. What is old when the rank is seen first is left out.
+    def take(self, rank: int, frames: Iterable[Frame]) -> list[Frame]:
+        """Return those of `frames` that are new. What is old when the rank is seen first is left out.
 
         That is by the clock of the rank, which may be far from the own one.
         """
         latest, frames = self._writers.setdefault(rank, {}), list(frames)
         oldest = 0 if latest else max((one.at for one in frames), default=0) - KEPT_NS
-        messages = []
+        new = []
         for frame in frames:
             before = latest.get(frame.writer)
             if frame.at < oldest or (before is not None and frame.number <= before):
@@ -150,5 +150,5 @@ class Inbox:
                 del latest[next(iter(latest))]
             latest[frame.writer] = frame.number
             self.latest[rank] = frame.writer, frame.number
-            messages.append(frame.message)
-        return messages
+            new.append(frame)
+        return new

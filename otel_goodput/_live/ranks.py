@@ -22,6 +22,7 @@ from otel_goodput._accounting.events import NOT_KNOWN
 from otel_goodput._accounting.job import Cause, Costs, JobAccount, OpenNow, holds_for_job
 from otel_goodput._accounting.rank_clocks import Offset
 from otel_goodput._accounting.rank_updates import RankUpdate
+from otel_goodput._accounting.ranks import NEVER
 from otel_goodput._accounting.rules import NS
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.clock_offsets import read_offsets, write_offsets
@@ -29,12 +30,11 @@ from otel_goodput._journal.job_now import JobNow, RankDoing
 from otel_goodput._journal.job_waits import JobWaits
 from otel_goodput._journal.journal import Journal
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._live import deputy
+from otel_goodput._live import deputy, handover
 from otel_goodput._live.channels import PROBED, Channel, RankChannel
 from otel_goodput._live.claims import Claims
 from otel_goodput._live.clock_exchange import OwnClock
 from otel_goodput._live.job_records import JobRecords
-from otel_goodput._live.outbox import KEPT_NS
 from otel_goodput._live.rank_messages import MessageTooLarge, RankMessage, decode, encode
 from otel_goodput._live.rank_offsets import RankOffsets
 from otel_goodput._runtime.guard import contain, containing, report_once, started
@@ -112,6 +112,7 @@ class RankExchange:
         self._places: dict[int, tuple[str, int]] = {}  # host and pid of each rank
         self._number = 0  # of the next message
         self._host = socket.gethostname()
+        self._covered, self._turn = handover.Covered(), handover.Turn()  # for a deputy
         self._clock = OwnClock(account.clock, self._own)
         self._offsets = RankOffsets(self._clock.signs, lambda _: None)
         self._devices = 0  # that this process computes with, as far as is known
@@ -208,6 +209,8 @@ class RankExchange:
             return
         channel.publish(message)
         self._number += 1
+        if self._config.leads:
+            self._covered.take(self._own, update.known)
 
     def _known_devices(self) -> int:
         self._devices = local_devices() or self._devices
@@ -260,6 +263,20 @@ class RankExchange:
             now = self._now(job)
         records.save(waits, last=self._stop.is_set())
         records.save_now(now)
+        if self._config.leads and self._channel is not None and self._channel.apart and self._turn.due:
+            self._hand_over(self._channel, job, records, waits)
+
+    def _hand_over(self, channel: Channel, job: JobAccount, records: JobRecords, waits: JobWaits) -> None:
+        """Leave the account for a deputy that cannot read the records; one of ranks that step apart is not in them."""
+        with self._turn, self._feeding:
+            records.refresh()
+            with records.account.lock:
+                ledger = records.account.ledger
+                reached, state = ledger.settled.now, ledger.dump() if job.together else None
+                begun = ledger.settled.begin is not None
+            self._covered.reach(NEVER if state is None else reached if begun else 0, job.common_time)
+            account = b"" if state is None else handover.encode(state, waits, job.offsets)
+        channel.hand_over(account, self._covered.counts)
 
     def _now(self, job: JobAccount) -> JobNow:
         now = job.open_now()
@@ -292,7 +309,7 @@ class RankExchange:
         if not self._noting:
             self._noting = True
             self._account.listeners.listen_to_single(self._note)
-        if (begun := self._go_on()) is not None:
+        if (begun := self._go_on(channel)) is not None:
             records, job = begun
             received: dict[int, list[bytes]] = {self._own: [*channel.sent()]}
             channel.rewind()
@@ -310,38 +327,34 @@ class RankExchange:
 
     def _set_aside(self, job: JobAccount) -> None:
         """Have the account go on without the leader and others that are silent, until more is heard of them."""
-        limit = self._account.clock() - round(deputy.SILENT_S * NS)
         with self._feeding:
+            limit = job.common_time(self._own, self._account.clock()) - round(deputy.SILENT_S * NS)
             for rank, update in self._latest.items():
                 silent = update.left == NOT_KNOWN and (rank == self._config.leader or update.at < limit)
                 if silent and self._aside.get(rank) != update.at:
                     self._aside[rank] = update.at
                     job.set_aside(rank)
 
-    def _go_on(self) -> tuple[JobRecords, JobAccount] | None:
+    def _go_on(self, channel: Channel) -> tuple[JobRecords, JobAccount] | None:
         """Go on with the leader's account, in memory; None if it cannot be read, or is so old that updates are gone."""
-        if self._run is None:
+        config, now = self._config, self._account.clock()
+        begun = deputy.account_so_far(self._run, channel, self._own, self._attempt, config.windows, now)
+        if begun is None:
             return None
-        records = JobRecords(self._run, self._config.windows, writes=False)
-        ledger = records.account.ledger
-        settled = ledger.settled
-        recent = self._account.clock() - settled.now < KEPT_NS
-        if settled.begin is None or not settled.alive or not records.together or not recent:
-            records.close()
-            return None
-        job = JobAccount(self._config.windows, SPREAD, ledger, records.record)
-        job.remember(records.costs)
-        for one in sorted(read_offsets(self._run)):  # the leader's clock is the common one
-            if one.attempt == self._attempt:
-                job.offset(one.rank, one.ahead, one.bound, one.since)
-        self._reached = self._began = settled.now
+        records, job = begun
+        self._reached = self._began = records.account.ledger.settled.now
         self._before = dict(job.costs.whole)
-        job.place(self._own, self._config.role or "", self._known_devices())
+        job.place(self._own, config.role or "", self._known_devices())
         self._places[self._own] = self._host, os.getpid()
         return records, job
 
     def _step_down(self, channel: Channel) -> None:
-        logger.warning("process %d gives signs of life again, and publishes the job's metrics", self._config.leader)
+        if self._watch is not None and not self._watch.sees_leader:
+            text = "what the other ranks do cannot be read; process %d does not publish the job's metrics any more"
+            logger.warning(text, self._own)
+        else:
+            text = "process %d gives signs of life again; process %d does not publish the job's metrics any more"
+            logger.warning(text, self._config.leader, self._own)
         self.stands_in = False
         self._on_deputy(False)
         with self._feeding:
@@ -391,7 +404,9 @@ class RankExchange:
         for data in messages:
             try:
                 message = decode(data)
+                self._covered.take(rank, message.update.known)
             except ValueError as error:
+                self._covered.take(rank, 0)
                 report_once(f"updates of rank {rank}", "an update of rank %d cannot be read: %s", rank, error)
                 continue
             if self._claims.take(rank, message):
@@ -470,7 +485,7 @@ class RankExchange:
                 totals = job.totals(moment)
             roles = {} if len(job.roles) < 2 else job.totals_of_roles(moment)
             of_ranks = job.costs_at(moment), job.open_now(moment), dict(self._places), job.together, roles, job.offsets
-        late = self._account.clock() - moment
+            late = job.common_time(self._own, self._account.clock()) - moment
         if late > LATE_NS and totals.since_step is not None and not totals.ended:  # no rank may look at the clock
             totals = replace(totals, since_step=totals.since_step + late)
         return JobFigures(totals, len(self._latest), self._count, *of_ranks)

@@ -147,7 +147,7 @@ def _from_snapshot(run: RunDirectory, process: int, spans: Sequence[int], more: 
         step = next((Record(ev.START, rules.STEP, 0, "", one.key, one.step, one.start) for one in steps), None)
         reached = Reached(attempt, names, True, (attempt, number, read), phases=phases, step=step)
         restored = Restored(ledger, index, reached, index.last_sign)
-        _prove(restored)
+        prove(restored)
         return restored
     except (FileNotFoundError, NotADirectoryError):
         return Restored(Ledger(spans))
@@ -163,7 +163,7 @@ def _from_snapshot(run: RunDirectory, process: int, spans: Sequence[int], more: 
         return restored
 
 
-def _prove(restored: Restored) -> None:
+def prove(restored: Restored) -> None:
     """Raise an exception if the content of a snapshot is not well-formed; anybody can write a correct checksum."""
     whole(restored.last_sign)
     _try_out(restored)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,6 +26,7 @@ from otel_goodput._live.channels import LARGEST, RankChannel
 from otel_goodput._live.outbox import KEPT, KEPT_NS, MOST
 
 from .jobs import Job
+from .shared import Shared
 
 TESTS = Path(__file__).parent.parent
 RUNTIMES = [name for name in ("jax", "torch") if find_spec(name)]
@@ -229,42 +229,6 @@ def test_what_is_old_is_dropped_and_a_quiet_rank_keeps_a_small_file(
         assert run.file("updates", 1).stat().st_size < 300_000
     rest = [int(message.split()[0]) for message in RankChannel(run, "run", 0, 2).receive()[1]]
     assert rest == [*range(899, 1000)]
-
-
-class Shared:
-    """A store in this process, which may fail."""
-
-    name = "jax"
-
-    def __init__(self) -> None:
-        self.contents: dict[str, bytes] = {}
-        self.calls = 0
-        self.error: Exception | None = None
-
-    def _call(self) -> None:
-        self.calls += 1
-        if self.error is not None:
-            raise self.error
-
-    def get(self, key: str) -> bytes:
-        self._call()
-        return self.contents.get(key, b"")
-
-    def set(self, key: str, data: bytes) -> None:
-        self._call()
-        self.contents[key] = data
-
-    def several(self, folder: str, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-        self._call()
-        keys = {f"{folder}/{name}": name for name in names}
-        yield from ((name, self.contents[key]) for key, name in keys.items() if key in self.contents)
-
-
-@pytest.fixture
-def shared(monkeypatch: pytest.MonkeyPatch) -> Shared:
-    store = Shared()
-    monkeypatch.setattr(channels, "current_store", lambda before: store)
-    return store
 
 
 def test_the_folder_is_used_by_those_who_share_it_with_the_leader(tmp_path: Path, shared: Shared) -> None:

@@ -1,0 +1,113 @@
+"""The account that a leader leaves in a store for its deputy, and the messages that go with it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from otel_goodput._accounting.job import Cause, Costs, JobAccount
+from otel_goodput._accounting.rank_clocks import Offset
+from otel_goodput._accounting.rank_updates import RankUpdate
+from otel_goodput._accounting.ranks import Piece, RankStep
+from otel_goodput._accounting.rules import DATA_LOADING_TIME, NS
+from otel_goodput._journal.job_waits import JobWaits
+from otel_goodput._live import handover
+from otel_goodput._live.channels import RankChannel
+
+from .shared import Shared
+
+BEGIN = 1_764_000_000 * NS
+
+
+def numbers(messages: list[bytes]) -> list[int]:
+    return [int(message.split()[0]) for message in messages]
+
+
+def test_ranks_keep_what_is_not_in_the_account(shared: Shared) -> None:
+    leader, rank, deputy = (RankChannel(None, "run", index, 3) for index in range(3))
+    leader.receive()
+    assert deputy.handed_over() == b"" and not leader.apart
+    received: list[int] = []
+    for number in range(1, 101):
+        rank.publish(b"%d " % number + bytes(500))
+        leader.publish(b"%d " % number + bytes(500))
+        received += numbers([*leader.receive()[1]])
+        if number == 10:
+            leader.hand_over(b"first account", {})
+        if number == 80:
+            leader.hand_over(b"second account", {0: 50, 1: 60})
+    assert received == [*range(1, 101)] and leader.apart
+    assert deputy.handed_over() == b"second account"
+    there = {other: numbers([*messages]) for other, messages in deputy.receive().items()}
+    assert there == {0: [*range(51, 101)], 1: [*range(61, 101)]}
+    leader.hand_over(b"", {})  # its ranks step apart
+    assert deputy.handed_over() == b""
+    rank.publish(b"101 ")
+    assert numbers([*deputy.receive()[1]]) == [101] and len(shared.contents["otel_goodput/run/0/1"]) < 16_000
+
+
+def test_the_account_of_a_leader_before_this_one_is_none(shared: Shared) -> None:
+    first, rank, deputy = (RankChannel(None, "run", index, 3) for index in range(3))
+    first.publish(b"1")
+    rank.publish(b"1")
+    first.receive()
+    first.hand_over(b"account", {})
+    assert deputy.handed_over() == b"account"
+    second = RankChannel(None, "run", 0, 3)
+    second.publish(b"1")
+    assert deputy.handed_over() == b""
+    second.receive()
+    second.hand_over(b"another", {})
+    assert deputy.handed_over() == b"another"
+    shared.error = OSError("gone")
+    assert deputy.handed_over() == b""
+
+
+def test_a_rank_that_restarts_keeps_what_the_process_before_it_has_left(shared: Shared) -> None:
+    leader, rank, deputy = (RankChannel(None, "run", index, 3) for index in range(3))
+    for number in range(1, 41):
+        rank.publish(b"%d " % number + bytes(500))
+        leader.receive()
+    leader.hand_over(b"account", {1: 20})
+    again = RankChannel(None, "run", 1, 3)
+    for number in range(41, 61):
+        again.publish(b"%d " % number + bytes(500))
+        leader.receive()
+    leader.hand_over(b"account", {1: 30})
+    again.publish(b"61 ")
+    assert numbers([*deputy.receive()[1]]) == [*range(31, 62)]
+    leader.hand_over(b"account", {1: 45})
+    again.publish(b"62 " + bytes(500))
+    assert numbers([*RankChannel(None, "run", 2, 3).receive()[1]]) == [*range(46, 63)]
+
+
+def an_account() -> JobAccount:
+    job = JobAccount((3600 * NS,))
+    steps = [RankStep(number, BEGIN + (number + 1) * NS, BEGIN + (number + 1) * NS + NS // 2) for number in range(30)]
+    for rank in range(2):
+        loads = [Piece(step.begin - NS // 2, step.begin, DATA_LOADING_TIME, "") for step in steps]
+        job.update(rank, RankUpdate(BEGIN, BEGIN + 40 * NS, BEGIN + 40 * NS, -1, steps, loads, None))
+    return job
+
+
+def test_an_account_comes_out_as_it_went_in_and_nothing_else_does() -> None:
+    job, costs = an_account(), Costs()
+    costs.whole[Cause(1, DATA_LOADING_TIME, "")] = 7
+    costs.latest[Cause(1, DATA_LOADING_TIME, "")] = BEGIN, BEGIN + 7
+    waits = JobWaits(2, True, BEGIN, costs)
+    data = handover.encode(job.ledger.dump(), waits, {1: Offset(5, -600 * NS, 7)})
+    handed = handover.decode(data, (3600 * NS,))
+    assert handed.offsets == {1: Offset(5, -600 * NS, 7)} and handed.waits.costs.whole == costs.whole
+    assert handed.ledger.totals().to_json() == job.ledger.totals().to_json()
+    rng = random.Random(1)
+    for _ in range(200):
+        damaged = bytearray(data)
+        damaged[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        with pytest.raises(ValueError, match="account|checksum|cut short|version"):
+            handover.decode(bytes(damaged[: rng.choice((len(data), rng.randrange(len(data))))]), ())
+
+
+def test_an_account_that_is_too_large_is_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handover, "FORM", handover.FORM._replace(most=1000))
+    assert handover.encode(an_account().ledger.dump(), JobWaits(2, True, 0, Costs()), {}) == b""
