@@ -23,11 +23,15 @@ T = TypeVar("T", bound="AccountState")
 
 
 class NotedTurns(NamedTuple):
-    """Steps that own what is from their `begins` to their `ends` (ns); what is before and between is data loading."""
+    """Steps that own what is from their `begins` to their `ends` (ns); what is before and between is data loading.
+
+    `apart`: it is known that neither steps nor loads are empty.
+    """
 
     numbers: Sequence[int]
     begins: Sequence[int]
     ends: Sequence[int]
+    apart: bool = False
 
 
 # Time that passed: whose it was (a category number, an execution of a step, steps and loads), its begin and end, ns.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from otel_goodput._accounting.codec import COUNT, NUMBER, TEXT, Each, Optional, Pairs, Row, State, Text, field
@@ -131,7 +132,7 @@ class Disruptions(State):
         if at is not None:
             self.latest[at] = self.latest[at]._replace(**fields)
 
-    def regain(self, numbers: list[int], ends: list[int]) -> None:
+    def regain(self, numbers: Sequence[int], ends: Sequence[int]) -> None:
         """Steps with rising `numbers` were kept at `ends` (ns), so what disruptions had set back is regained."""
         waiting: list[int] = []
         for at in self._of_job():

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from otel_goodput._accounting.arithmetic import PLAIN, Arithmetic
 from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event
 from otel_goodput._accounting.ledger import Ledger
 from otel_goodput._accounting.overview import Overview
@@ -196,13 +197,13 @@ class JobAccount:
         self._clocks.compare(rank, steps)
         self._role(rank).feed(rank, steps, pieces, known, size)
 
-    def feed_whole(self, ranks: Mapping[int, tuple[RankParts, int]]) -> None:
+    def feed_whole(self, ranks: Mapping[int, tuple[RankParts, int]], arithmetic: Arithmetic = PLAIN) -> None:
         """Take all that `ranks`, which have joined, did up to a moment (ns) each, before any of them leaves."""
         for rank, (parts, _) in ranks.items():
             self._clocks.compare_whole(rank, parts)
         roles = {id(role): role for role in map(self._role, ranks)}
         for role in roles.values():
-            role.feed_whole({rank: whole for rank, whole in ranks.items() if rank in role.ranks})
+            role.feed_whole({rank: whole for rank, whole in ranks.items() if rank in role.ranks}, arithmetic)
 
     def note(self, events: Iterable[Event], rank: int = 0) -> None:
         """Take events of the leader that hold for the job: see :func:`holds_for_job`. They are in order of time."""

@@ -47,6 +47,8 @@ class Chunk(NamedTuple):
 
 
 def _packed(nets: Sequence[int]) -> array[int]:
+    if isinstance(nets, array) and nets.typecode == SHORT:
+        return nets
     return array(SHORT if max(nets) >> 32 == 0 else LONG, nets)
 
 
@@ -132,6 +134,11 @@ class Progress(State):
         at, count = 0, len(numbers)
         while at < count:
             taken = min(count - at, CHUNK - len(self._nets))
+            if taken == CHUNK and isinstance(numbers, range) and isinstance(nets, array):
+                whole = nets[at : at + CHUNK]
+                self._add(Chunk(numbers[at : at + CHUNK], _packed(whole), CHUNK, sum(whole)))
+                at += CHUNK
+                continue
             self._numbers += numbers[at : at + taken]
             self._nets += nets[at : at + taken]
             at += taken
@@ -144,13 +151,16 @@ class Progress(State):
     def _seal(self) -> None:
         numbers, nets = self._numbers, self._nets
         run = range(numbers[0], numbers[-1] + 1, max(1, numbers[1] - numbers[0]))
-        packed = run if len(run) == CHUNK and list(run) == numbers else array("q", numbers)
-        self._chunks.append(Chunk(packed, _packed(nets), len(nets), sum(nets)))
+        regular = len(run) == CHUNK and (run.step == 1 or list(run) == numbers)  # they rise
         self._numbers, self._nets = [], []
+        self._add(Chunk(run if regular else array("q", numbers), _packed(nets), len(nets), sum(nets)))
+
+    def _add(self, chunk: Chunk) -> None:
+        self._chunks.append(chunk)
         if len(self._chunks) > DETAILED_CHUNKS:
             oldest = len(self._chunks) - DETAILED_CHUNKS - 1
-            chunk = self._chunks[oldest]
-            self._chunks[oldest] = chunk._replace(numbers=(chunk.numbers[0], chunk.numbers[-1]), nets=None)
+            old = self._chunks[oldest]
+            self._chunks[oldest] = old._replace(numbers=(old.numbers[0], old.numbers[-1]), nets=None)
 
     def pop_from(self, number: int) -> list[tuple[int, int]]:
         """Pop every entry numbered `number` or higher; returns (number, net time in ns), lowest number first."""

@@ -5,12 +5,13 @@ Ends of steps never correct a clock: a rank that always ends late would vanish f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from statistics import median
 from typing import Final, NamedTuple
 
-from otel_goodput._accounting.events import ATTEMPT, MARK, NOT_KNOWN, START, Event, TurnColumns
+from otel_goodput._accounting.arithmetic import PLAIN, Arithmetic
+from otel_goodput._accounting.events import ATTEMPT, MARK, NOT_KNOWN, START, Column, Event, TurnColumns
 from otel_goodput._accounting.rank_columns import RankParts
 from otel_goodput._accounting.rank_updates import RankUpdate
 from otel_goodput._accounting.ranks import NEVER, Piece, RankStep
@@ -68,24 +69,32 @@ class RankClock:
         known = event.kind in (START, MARK) and 0 < event.arg < NEVER
         return event._replace(time=self.common(event.time), arg=self.common(event.arg) if known else event.arg)
 
-    def turns(self, turns: TurnColumns) -> TurnColumns:
+    def turns(self, turns: TurnColumns, arithmetic: Arithmetic = PLAIN) -> TurnColumns:
         """Return turns by the common clock."""
         ahead, floor = self.offsets[-1].ahead, self._floors[-1]
-        if turns.ended[0] >= max(self.offsets[-1].since, floor + ahead):  # as all that is later
-            ended, begun = ([time - ahead for time in column] for column in (turns.ended, turns.begun))
+        ended: Column
+        begun: Column
+        as_first = turns.ended[0] >= max(self.offsets[-1].since, floor + ahead)  # as all that is later
+        if as_first and max(abs(ahead), turns.time) < NEVER:
+            ended, begun = (arithmetic.moved(column, -ahead) for column in (turns.ended, turns.begun))
         else:
             ended, begun = ([*map(self.common, column)] for column in (turns.ended, turns.begun))
         return turns._replace(ended=ended, begun=begun)
 
 
 def by_common_clock(
-    events: Iterable[Event | TurnColumns], clocks: Mapping[int, RankClock]
+    events: Iterable[Event | TurnColumns],
+    clocks: Mapping[int, RankClock],
+    arithmetic: Callable[[], Arithmetic] = lambda: PLAIN,
 ) -> Iterator[Event | TurnColumns]:
-    """Yield the events of a rank by the common clock; `clocks` are those of its attempts, as far as they differ."""
+    """Yield the events of a rank by the common clock; `clocks` are those of its attempts, as far as they differ.
+
+    `arithmetic` returns what to compute with.
+    """
     clock: RankClock | None = None
     for event in events:
         if isinstance(event, TurnColumns):
-            yield event if clock is None else clock.turns(event)
+            yield event if clock is None else clock.turns(event, arithmetic())
             continue
         if event.kind == ATTEMPT:
             clock = clocks.get(event.step)

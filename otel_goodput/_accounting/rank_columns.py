@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
-from operator import sub
-from typing import Final, NamedTuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise, repeat
+from typing import Final, NamedTuple, TypeAlias
 
+from otel_goodput._accounting.arithmetic import PLAIN, WHOLE, Arithmetic
 from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Column
 from otel_goodput._accounting.ranks import (
     NEVER,
@@ -27,48 +27,76 @@ from otel_goodput._accounting.ranks import (
 from otel_goodput._accounting.rules import DATA_LOADING_TIME, RECOVERY
 
 FEWEST: Final = 64  # steps: fewer are kept one by one
-LONGEST: Final = "q"  # of times, ns
 _make: Final = tuple.__new__
 
 
 class StepColumns(NamedTuple):
     """Steps of a rank in a row, with their begins and ends (ns). Between two of them, it loads data.
 
-    Neither steps nor loads are empty.
+    Neither steps nor loads are empty. `since`: the end of the step right before them, which is in columns, too, from
+    when on it loads data; ``NOT_KNOWN`` if something else is before them.
     """
 
     numbers: Sequence[int]
     begins: Sequence[int]
     ends: Sequence[int]
+    since: int = NOT_KNOWN
 
     @classmethod
-    def packed(cls, numbers: Sequence[int], begins: Column, ends: Column) -> StepColumns:
+    def packed(cls, numbers: Sequence[int], begins: Column, ends: Column, since: int = NOT_KNOWN) -> StepColumns:
         """Return them in little space."""
         following = range(numbers[0], numbers[-1] + 1)  # they rise
-        kept = following if len(following) == len(numbers) else array(LONGEST, numbers)
-        return cls(kept, array(LONGEST, begins), array(LONGEST, ends))
+        kept = following if len(following) == len(numbers) else array(WHOLE, numbers)
+        begun, ended = (column if isinstance(column, array) else array(WHOLE, column) for column in (begins, ends))
+        return cls(kept, begun, ended, since)
+
+    def behind(self, before: StepColumns | None, steps: Sequence[RankStep], pieces: Sequence[Piece]) -> StepColumns:
+        """Return them behind the columns `before`, with the `steps` in between, if nothing else is there.
+
+        `pieces` are all between the two.
+        """
+        if before is None or not steps:
+            if before is None or [*pieces] != [Piece(before.ends[-1], self.begins[0], DATA_LOADING_TIME)]:
+                return self
+            return self._replace(since=before.ends[-1])
+        numbers, begins, ends, flags = zip(*steps, strict=True)
+        gaps = zip((before.ends[-1], *ends), (*begins, self.begins[0]), strict=True)
+        loads = [Piece(end, begin, DATA_LOADING_TIME) for end, begin in gaps]
+        rising = before.numbers[-1], *numbers, self.numbers[0]
+        if (
+            any(flags)
+            or [*pieces] != loads
+            or not all(one < other for one, other in pairwise(rising))
+            or not all(begin < end for begin, end in (*zip(begins, ends, strict=True), *(load[:2] for load in loads)))
+        ):
+            return self
+        return StepColumns.packed(numbers, begins, ends, before.ends[-1]).followed(self)
 
     def slice(self, begin: int, end: int) -> StepColumns:
         """Return those at the places from `begin` up to, not including, `end`."""
-        return StepColumns(*(column[begin:end] for column in self))
+        since = self.since if not begin else self.ends[begin - 1]
+        return StepColumns(self.numbers[begin:end], self.begins[begin:end], self.ends[begin:end], since)
+
+    def followed(self, columns: StepColumns) -> StepColumns:
+        """Return these and those right behind them."""
+        numbers: Sequence[int] = range(self.numbers[0], columns.numbers[-1] + 1)
+        if len(numbers) != len(self.numbers) + len(columns.numbers):
+            numbers = (*self.numbers, *columns.numbers)
+        begins = array(WHOLE, self.begins) + array(WHOLE, columns.begins)
+        ends = array(WHOLE, self.ends) + array(WHOLE, columns.ends)
+        return StepColumns.packed(numbers, begins, ends, self.since)
 
     def steps(self, begin: int = 0, end: int | None = None) -> list[RankStep]:
         """Return the same one by one."""
-        end = len(self.numbers) if end is None else end
-        numbers, begins, ends = self.slice(begin, end)
+        numbers, begins, ends, _ = self.slice(begin, len(self.numbers) if end is None else end)
         return [*map(_make, repeat(RankStep), zip(numbers, begins, ends, repeat(0), strict=False))]
 
     def pieces(self, begin: int = 0, end: int | None = None) -> list[Piece]:
-        """Return the loads before each of them, apart from that before the first of all."""
-        end = len(self.numbers) if end is None else end
-        first = max(begin, 1)
-        loads = zip(
-            self.ends[first - 1 : end - 1],
-            self.begins[first:end],
-            repeat(DATA_LOADING_TIME),
-            repeat(""),
-            strict=False,
-        )
+        """Return the loads before each of them; before the first of all only if that follows columns."""
+        _, begins, ends, since = self.slice(begin, len(self.numbers) if end is None else end)
+        sinces = [since, *ends[:-1]]
+        first = since == NOT_KNOWN
+        loads = zip(sinces[first:], begins[first:], repeat(DATA_LOADING_TIME), repeat(""), strict=False)
         return [*map(_make, repeat(Piece), loads)]
 
 
@@ -79,11 +107,14 @@ class RankPart(NamedTuple):
     pieces: Sequence[Piece]
 
 
-class RankParts:
-    """The steps and pieces of a rank in parts, in order; most of them are columns."""
+Part: TypeAlias = "RankPart | StepColumns"
 
-    def __init__(self, parts: Iterable[RankPart | StepColumns]) -> None:
-        self.parts = [part for part in parts if isinstance(part, StepColumns) or part.steps or part.pieces]
+
+class RankParts:
+    """The steps and pieces of a rank in parts, in order; most of them are columns. No part is empty."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = parts
 
     @property
     def steps(self) -> list[RankStep]:
@@ -104,12 +135,6 @@ class RankParts:
                 return steps[-1]
         return None
 
-    @property
-    def absences(self) -> list[Piece]:
-        """When it was away until it came back."""
-        parts = (part for part in self.parts if isinstance(part, RankPart))
-        return [piece for part in parts for piece in part.pieces if piece.category == RECOVERY]
-
     def multiples(self, every: int) -> Iterator[RankStep]:
         """Yield the steps whose numbers are multiples of `every`, the last one first."""
         for part in reversed(self.parts):
@@ -125,6 +150,11 @@ class RankParts:
             yield RankPart(part.steps(), part.pieces()) if isinstance(part, StepColumns) else part
 
 
+def absences_in(part: Part) -> list[Piece]:
+    """Return when the rank was away until it came back."""
+    return [] if isinstance(part, StepColumns) else [piece for piece in part.pieces if piece.category == RECOVERY]
+
+
 class RankWalk:
     """Walks through what a rank did up to `known` (ns)."""
 
@@ -133,25 +163,40 @@ class RankWalk:
         self._part = self._at = 0  # the next part, the next step in it if that is columns
         self.over = False
 
-    @property
-    def ahead(self) -> tuple[StepColumns, int] | None:
-        """The columns that the walk is in, and the place of the next step there; None if it is not in any."""
-        part = self._parts[self._part] if self._at else None
-        return (part, self._at) if isinstance(part, StepColumns) else None
+    def ahead(self, most: int) -> StepColumns | None:
+        """Return up to `most` of the next steps that are in columns behind others; None if there are none."""
+        part, at, columns = self._part, self._at, None
+        while part < len(self._parts):
+            coming = self._parts[part]
+            if not isinstance(coming, StepColumns) or (not at and coming.since == NOT_KNOWN):
+                break
+            some = coming.slice(at, at + most)
+            most -= len(some.numbers)
+            columns = some if columns is None else columns.followed(some)
+            if not most:
+                break
+            part, at = part + 1, 0
+        return columns
 
     @property
     def number(self) -> int:
         """The number of the next step that is in columns; ``NO_STEP`` if there is none."""
-        coming = (part for part in self._parts[self._part :] if isinstance(part, StepColumns))
-        part = next(coming, None)
-        return NO_STEP if part is None else part.numbers[self._at]
+        at = self._at
+        for place in range(self._part, len(self._parts)):
+            part = self._parts[place]
+            if isinstance(part, StepColumns):
+                return part.numbers[at]
+            at = 0
+        return NO_STEP
 
     def pass_by(self, count: int) -> None:
-        """Go on by so many steps in the columns."""
-        columns = self.ahead
-        if columns is not None:
-            self._at += count
-            if self._at == len(columns[0].numbers):
+        """Go on by so many steps in columns."""
+        while count:
+            part = self._parts[self._part]
+            assert isinstance(part, StepColumns)
+            passed = min(count, len(part.numbers) - self._at)
+            count, self._at = count - passed, self._at + passed
+            if self._at == len(part.numbers):
                 self._part, self._at = self._part + 1, 0
 
     def until(self, number: int) -> tuple[list[RankStep], list[Piece], int]:
@@ -179,35 +224,32 @@ class RankWalk:
 class ColumnMerger(RankMerger):
     """Decides steps together that all ranks have in columns."""
 
-    def decide_columns(self, ranks: Mapping[int, tuple[StepColumns, int]], most: int) -> int:
+    def decide_columns(self, ranks: Mapping[int, StepColumns], most: int, arithmetic: Arithmetic = PLAIN) -> int:
         """Decide the next steps of the job, up to `most`; return how many these are.
 
-        They are those of `ranks`, each of which goes on at a place in its columns, where the step before is the job's
-        latest. Steps after which the ranks do not go on together, or may not, are left to :meth:`feed`.
+        They are those of `ranks`, each of which goes on there, where the step before is the job's latest. Steps after
+        which the ranks do not go on together, or may not, are left to :meth:`feed`.
         """
         limit = self._quiet(ranks)
         if limit == NOT_KNOWN:
             return 0
-        count = min([most, *(len(columns.numbers) - at for columns, at in ranks.values())])
-        own = [(rank, columns.slice(at, at + count)) for rank, (columns, at) in sorted(ranks.items())]
+        count = min([most, *(len(columns.numbers) for columns in ranks.values())])
+        own = [(rank, columns.slice(0, count)) for rank, columns in sorted(ranks.items())]
         numbers, *others = (columns.numbers for _, columns in own)
         if not numbers or numbers[0] <= self._number or any(other != numbers for other in others):
             return 0
-        begins = list(zip(*(columns.begins for _, columns in own), strict=True))
-        ends = list(zip(*(columns.ends for _, columns in own), strict=True))
-        each = zip(numbers, map(max, begins), map(min, ends), map(max, ends), begins, strict=True)
-        names, middle, spread, reached = [rank for rank, _ in own], (len(own) - 2) // 2, self.spread, self.reached
-        decided = self._decided
+        common = arithmetic.common(
+            [columns.begins for _, columns in own], [columns.ends for _, columns in own], max(0, len(own) - 2) // 2
+        )
+        names, spread, reached, decided = [rank for rank, _ in own], self.spread, self.reached, self._decided
         done = 0
-        for number, latest, first, end, row in each:
+        for number, (latest, last, ready, first, end) in zip(numbers, common.each(), strict=True):
             if latest > first + spread or first > limit:
                 break
             begin = reached
             if latest > reached:
-                begin = latest
-                rank = names[len(row) - 1 - row[::-1].index(latest)]
-                # As small numbers, they are sorted in half the time.
-                ready = reached + max(0, sorted(map(sub, row, repeat(reached)))[middle]) if others else latest
+                begin, rank = latest, names[last]
+                ready = max(reached, ready) if others else latest
                 if ready > reached:
                     decided.append(_make(Stretch, (reached, ready, DATA_LOADING_TIME, "", rank, False)))
                 if ready < latest:

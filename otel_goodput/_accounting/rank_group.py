@@ -6,11 +6,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from heapq import merge
-from itertools import chain
-from operator import attrgetter
+from itertools import chain, takewhile
+from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.arithmetic import PLAIN, Arithmetic
 from otel_goodput._accounting.cost_bins import CostBins
 from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event
 from otel_goodput._accounting.job_events import JobEvents
@@ -157,14 +158,15 @@ class RankGroup:
         self._alignment.release()
         self._take()
 
-    def feed_whole(self, ranks: Mapping[int, RankWalk]) -> None:
+    def feed_whole(self, ranks: Mapping[int, RankWalk], arithmetic: Arithmetic = PLAIN) -> None:
         """Take all that `ranks` did."""
         walks, most, more = dict(ranks), FEWEST, 0
         while walks:
             done, merger = 0, self.merger
-            ahead = {rank: columns for rank, walk in walks.items() if (columns := walk.ahead) is not None}
+            coming = ((rank, walk.ahead(most)) for rank, walk in walks.items())
+            ahead = {rank: columns for rank, columns in takewhile(itemgetter(1), coming) if columns is not None}
             if len(ahead) == len(walks) and isinstance(merger, ColumnMerger):
-                done = merger.decide_columns(ahead, most)
+                done = merger.decide_columns(ahead, most, arithmetic)
                 for walk in walks.values():
                     walk.pass_by(done)
             most = min(2 * max(done, FEWEST), TOGETHER)

@@ -11,7 +11,7 @@ from otel_goodput._accounting.account_state import AccountState, Noted, NotedTur
 from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.events import FAILED, NO_STEP, NONBLOCKING, NOT_KNOWN, Event
 from otel_goodput._accounting.execution import Execution
-from otel_goodput._accounting.rank_columns import FEWEST, RankPart, StepColumns
+from otel_goodput._accounting.rank_columns import FEWEST, Part, RankPart, StepColumns
 from otel_goodput._accounting.rank_groups import MOST, grouped
 from otel_goodput._accounting.ranks import DIED, STEP_TIME, Piece, RankStep
 from otel_goodput._accounting.rules import (
@@ -148,7 +148,8 @@ class RankNotes:
         self.rows: list[Noted] = []
         self.steps: list[RankStep] = []
         self.pieces: list[Piece] = []
-        self.parts: list[RankPart | StepColumns] = []
+        self.parts: list[Part] = []
+        self._columns: StepColumns | None = None  # the last of the parts, if that is columns
         self._whole = whole
         self._away = False  # the rank's job has not begun, or its end has been taken
         self.size = 1
@@ -260,6 +261,11 @@ class RankNotes:
         at = max(at, known - shift)
         return RankUpdate(joined - shift, known - shift, at, left, steps, pieces, opened, size)
 
+    def taken_parts(self) -> list[Part]:
+        """Return the parts since the last call."""
+        parts, self.parts = self.parts, []
+        return parts
+
     def _decide(self, cursor: AccountState, rows: Sequence[Noted], limit: int, *, broken: bool = False) -> _Body | None:
         """Take for final what can be of `rows`, before `limit` (ns).
 
@@ -328,29 +334,41 @@ class RankNotes:
 
     def _add_turns(self, cursor: AccountState, turns: NotedTurns, begin: int) -> None:
         """Add steps and the loads before them, the first of which begins at `begin` (ns)."""
-        loads = [begin, *turns.ends[:-1]]
+        numbers, begins, ends, apart = turns
         floor = max(self.since, self._inside)
-        if begin >= floor and all(map(lt, loads, turns.begins)) and all(map(lt, turns.begins, turns.ends)):
-            if self.size > 1 and turns.numbers[-1] - turns.numbers[0] == len(loads) - 1:
+        if begin >= floor and apart and self._whole and len(numbers) >= FEWEST:
+            self._add_piece(cursor, begin, begins[0], DATA_LOADING_TIME)
+            self._add_columns(StepColumns.packed(numbers, begins, ends))
+            return
+        loads = [begin, *ends[:-1]]
+        if begin >= floor and all(map(lt, loads, begins)) and all(map(lt, begins, ends)):
+            if self.size > 1 and numbers[-1] - numbers[0] == len(loads) - 1:
                 self._add_groups(cursor, turns, loads)
                 return
-            self._add_piece(cursor, begin, turns.begins[0], DATA_LOADING_TIME)
+            self._add_piece(cursor, begin, begins[0], DATA_LOADING_TIME)
             if self._whole and len(loads) >= FEWEST:
-                self.parts += RankPart(self.steps, self.pieces), StepColumns.packed(*turns)
-                self.steps, self.pieces = [], []
+                self._add_columns(StepColumns.packed(numbers, begins, ends))
                 return
-            rest = zip(loads[1:], turns.begins[1:], repeat(DATA_LOADING_TIME), repeat(""), strict=False)
+            rest = zip(loads[1:], begins[1:], repeat(DATA_LOADING_TIME), repeat(""), strict=False)
             self.pieces += map(_make, repeat(Piece), rest)
-            self.steps += map(_make, repeat(RankStep), zip(*turns, repeat(0), strict=False))
+            self.steps += map(_make, repeat(RankStep), zip(numbers, begins, ends, repeat(0), strict=False))
             return
-        for load, number, begin, end in zip(loads, *turns, strict=True):
+        for load, number, begin, end in zip(loads, numbers, begins, ends, strict=True):
             self._add_piece(cursor, load, begin, DATA_LOADING_TIME)
             if (begin := max(begin, floor)) < end:
                 self.steps.append(RankStep(number, begin, end))
 
+    def _add_columns(self, columns: StepColumns) -> None:
+        """Add steps behind all that waits; if that is nothing but steps and loads, too, to the same columns."""
+        joined = columns.behind(self._columns, self.steps, self.pieces)
+        if joined.since == NOT_KNOWN and (self.steps or self.pieces):
+            self.parts.append(RankPart(self.steps, self.pieces))
+        self.parts.append(joined)
+        self._columns, self.steps, self.pieces = joined, [], []
+
     def _add_groups(self, cursor: AccountState, turns: NotedTurns, loads: Sequence[int]) -> None:
         """Add successive steps, which `loads` begin before, as groups, of which the first and the last may be parts."""
-        numbers, begins, ends = turns
+        numbers, begins, ends, _ = turns
         first = 0
         while first < len(numbers):
             behind = min(first + 1 + -numbers[first] % self.size, len(numbers))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import methodcaller
 from typing import Final
 
+from otel_goodput._accounting.arithmetic import PLAIN, Arithmetic
 from otel_goodput._accounting.events import NOT_KNOWN, Event
 from otel_goodput._accounting.ledger import Ledger
 from otel_goodput._accounting.rank_columns import RankParts, RankWalk
@@ -96,11 +97,11 @@ class RoleAccount:
         """Take what `rank` did up to `known` (ns), in order; see :meth:`RankGroup.feed`."""
         self._call(rank, methodcaller("feed", rank, steps, pieces, known, size))
 
-    def feed_whole(self, ranks: Mapping[int, tuple[RankParts, int]]) -> None:
+    def feed_whole(self, ranks: Mapping[int, tuple[RankParts, int]], arithmetic: Arithmetic = PLAIN) -> None:
         """Take all that `ranks` did, each up to a moment (ns), before any of them leaves."""
 
         def feed(*some: int) -> Call:
-            return lambda group: group.feed_whole({rank: RankWalk(*ranks[rank]) for rank in some})
+            return lambda group: group.feed_whole({rank: RankWalk(*ranks[rank]) for rank in some}, arithmetic)
 
         feed(*ranks)(self.group)
         self._log += [(rank, feed(rank)) for rank in ranks]

@@ -18,7 +18,7 @@ NO_LIMIT: Final = 1 << 62
 LOOPS: Final = 16  # loops of one attempt; if there are more, the oldest is forgotten
 REMEMBERED: Final = 1_000  # kept steps that stalled; the stalled time of older ones stays that of kept steps
 
-_MOST: Final = 2 * rules.USUAL_SAMPLE  # times that are held: to forget the oldest each time costs more than the rest
+HELD: Final = 2 * rules.USUAL_SAMPLE  # times that are held: to forget the oldest each time costs more than the rest
 Took = tuple[int, int]  # number of a step, and its own time with what stalled, ns
 _TOOK: Final = Row(NUMBER, COUNT)
 
@@ -47,7 +47,7 @@ class Loop(State):
         long_times: own times of the latest of these, ns.
     """
 
-    times: list[int] = field(Each(COUNT, _MOST), make=list)
+    times: list[int] = field(Each(COUNT, HELD), make=list)
     row: list[Took] = field(Each(_TOOK, rules.STALLED_FROM - 1), make=list)
     longs: list[Took] = field(Each(_TOOK, rules.STALLED_RECURRING), make=list)
     origin: int = field(NUMBER, 0)
@@ -78,7 +78,7 @@ class Loop(State):
     def extend(self, times: Sequence[int]) -> None:
         """Take completed steps, none of which is near its limit."""
         self.times += times
-        if len(self.times) > _MOST:
+        if len(self.times) > HELD:
             del self.times[: -rules.USUAL_SAMPLE]
         if self.row:
             self.row = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from otel_goodput._accounting import codec, rules
@@ -15,7 +15,7 @@ from otel_goodput._accounting.execution import Execution, Life
 from otel_goodput._accounting.kept_steps import KeptSteps
 from otel_goodput._accounting.overview import FATES
 from otel_goodput._accounting.resuming import STRETCHES, WATCHED, Checkpoints, Past, Resume, Stretch, Watch, followed
-from otel_goodput._accounting.stalls import LOOPS, NO_LIMIT, Loop
+from otel_goodput._accounting.stalls import HELD, LOOPS, NO_LIMIT, Loop
 from otel_goodput._accounting.stats import median
 from otel_goodput._accounting.step_summary import Steps
 from otel_goodput.semconv import Reason
@@ -446,6 +446,17 @@ class StepHistory(KeptSteps):
         segment.grow(len(numbers))
         if self.summary is not None:
             self.summary.push(segment.attempt, steps)
+        if self.disruptions.awaited is not None and numbers[-1] >= self.disruptions.awaited:
+            self.disruptions.regain(numbers, ends)
+
+    def push_columns(self, numbers: range, starts: Sequence[int], nets: Sequence[int], ends: Sequence[int]) -> None:
+        """The same where nobody wants an overview, nor the lengths of steps, as long as they are usual."""
+        self.own_segment(-1).grow(len(numbers))
+        self.executed += len(numbers)
+        self.step_end = ends[-1]
+        self.progress.extend(numbers, nets)
+        self.recent.extend(starts[-rules.CADENCE_SAMPLE - 1 :])
+        self.loops[self.loop].extend(nets[-HELD - 1 :])
         if self.disruptions.awaited is not None and numbers[-1] >= self.disruptions.awaited:
             self.disruptions.regain(numbers, ends)
 

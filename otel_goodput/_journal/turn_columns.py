@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import islice, repeat
@@ -10,7 +11,9 @@ from operator import and_, le, sub
 from typing import Any, Final
 from zlib import crc32
 
+from otel_goodput._accounting.arithmetic import WHOLE, Arithmetic
 from otel_goodput._accounting.events import KEYS, TurnColumns
+from otel_goodput._journal.numpy_arithmetic import NumpyArithmetic, arithmetic
 from otel_goodput._journal.records import (
     BODY,
     HEADER_SIZE,
@@ -32,7 +35,6 @@ from otel_goodput._journal.records import (
 
 FEWEST: Final = 64  # turns: fewer are read one by one
 _RUNS: Final = re.compile(b"%c{%d,}" % (TURN, FEWEST))
-MANY: Final = 100_000  # records: with so many, it pays to load numpy, if it is installed
 _CHECK: Final = 0xFFFF
 _records = 0  # read so far
 _EARLIEST: Final = LOAD - LARGEST  # a time from which a load can be subtracted
@@ -51,7 +53,7 @@ def decode_columns(
     body = data[HEADER_SIZE + skip * SIZE : HEADER_SIZE + used(data) * SIZE]
     global _records
     _records += len(body) // SIZE
-    read = turn_columns if _records < MANY else _quick()
+    read = _reading(arithmetic(_records))
     at = 0
     for run in _RUNS.finditer(body[::SIZE]):
         first, behind = run.start() + 1, run.end() - 1
@@ -79,11 +81,12 @@ def turn_columns(rows: bytes) -> TurnColumns | None:
         or not all(map(le, times, islice(ended, 1, None)))
     ):
         return None
-    return TurnColumns(keys[0], ended, times, following)
+    return TurnColumns(keys[0], array(WHOLE, ended), array(WHOLE, times), following)
 
 
-def with_numpy(numpy: Any) -> Callable[[bytes], TurnColumns | None]:
-    """Return what does the same as :func:`turn_columns` in a fifth of the time."""
+def with_numpy(quick: NumpyArithmetic) -> Callable[[bytes], TurnColumns | None]:
+    """Return what does the same as :func:`turn_columns` in a tenth of the time."""
+    numpy = quick.numpy
     fields = numpy.dtype(
         {
             "names": ["key", "load", "number", "time"],
@@ -103,10 +106,10 @@ def with_numpy(numpy: Any) -> Callable[[bytes], TurnColumns | None]:
         parts.append(part)
 
     def columns(rows: bytes) -> TurnColumns | None:
-        words = numpy.frombuffer(rows, "<u2").reshape(-1, SIZE // 2)
-        check = words[:, -1] ^ numpy.uint16(empty)
-        for at, part in enumerate(parts):
-            check ^= part[words[:, at]]
+        words = numpy.ascontiguousarray(numpy.frombuffer(rows, "<u2").reshape(-1, SIZE // 2).T)
+        check = words[-1] ^ numpy.uint16(empty)
+        for part, column in zip(parts, words, strict=False):
+            check ^= part[column[0]] if (column == column[0]).all() else part.take(column)
         if check.any() or any(rows[1::SIZE]):
             return None
         read = numpy.frombuffer(rows, fields)
@@ -120,15 +123,16 @@ def with_numpy(numpy: Any) -> Callable[[bytes], TurnColumns | None]:
         ):
             return None
         following = range(first, first + len(numbers))
-        return TurnColumns(int(read["key"][0]), ended.tolist(), times.tolist(), following)
+        return TurnColumns(int(read["key"][0]), quick.array(ended), quick.array(times), following)
 
     return columns
 
 
 @cache
-def _quick() -> Callable[[bytes], TurnColumns | None]:
-    try:
-        import numpy as np
-    except Exception:  # there is none, or it is broken
-        return turn_columns
-    return with_numpy(np)
+def _reading(quick: Arithmetic) -> Callable[[bytes], TurnColumns | None]:
+    return with_numpy(quick) if isinstance(quick, NumpyArithmetic) else turn_columns
+
+
+def arithmetic_now() -> Arithmetic:
+    """Return what to compute with what is read: records may be many by now."""
+    return arithmetic(_records)

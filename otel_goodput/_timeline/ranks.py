@@ -1,7 +1,7 @@
 """The account of a job of several ranks from the journals of all of them (rule R11).
 
-Each journal is read as a whole, one after the other; what is held are the steps and pieces of all ranks, most of them
-as columns.
+The journals are read one after the other. What the ranks did is kept in a spool, most of it as columns, and merged from
+there: how much memory that takes does not depend on the number of steps.
 """
 
 from __future__ import annotations
@@ -11,26 +11,29 @@ from itertools import pairwise, takewhile
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting import events as ev
-from otel_goodput._accounting.cursor import Cursor
-from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event, TurnColumns, following
+from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event, TurnColumns, following, key_behind
 from otel_goodput._accounting.job import ABSENT, JobAccount, holds_for_job
 from otel_goodput._accounting.rank_clocks import RankClock, by_common_clock
-from otel_goodput._accounting.rank_columns import RankPart, RankParts
+from otel_goodput._accounting.rank_columns import Part, RankPart, RankParts, absences_in
+from otel_goodput._accounting.rank_cursor import RankCursor
 from otel_goodput._accounting.rank_updates import Opened, RankNotes
 from otel_goodput._accounting.ranks import NEVER, STEP_TIME
 from otel_goodput._accounting.rules import DATA_LOADING, JOB, STEP
 from otel_goodput._journal.clock_offsets import clocks_of, read_offsets
 from otel_goodput._journal.facts import facts_of
 from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.turn_columns import arithmetic_now
 from otel_goodput._runtime import files
 from otel_goodput._timeline.damage import Damages
 from otel_goodput._timeline.reader import all_turns
 from otel_goodput._timeline.run_state import ENDED, FAILED, RUNNING, state_of
+from otel_goodput._timeline.spool import Spool, SpooledParts
 
 MERGED_BYTES: Final = 6 * files.MIB  # of the journals of all ranks: they are merged in some five seconds
 SPREAD: Final = 5_000_000  # ns; clocks of hosts that are synchronized are no further apart
 TOGETHER: Final = 4096  # events, and turns
 SETTLED: Final = 16  # of these: what they say of time is final then
+ALONE: Final = 16  # turns that are applied by themselves if they are not steady; twice as many each time
 # Kinds and phases of events that say nothing of the job, and of those from which on times are shifted.
 _OF_LOOPS: Final = {(kind, phase) for kind in (ev.START, ev.END) for phase in (STEP, DATA_LOADING)}
 _SHIFTING: Final = {(ev.ATTEMPT, 0), (ev.START, JOB)}
@@ -43,6 +46,7 @@ class RankDigest(NamedTuple):
         begin, end: from the begin of its first job to the end of its latest one, or to its last sign of life, ns.
         ended, failed: the latest job ended by itself; with an error.
         parts: what it did.
+        backs: when it was back, each time that it was away, ns.
         noted: what it recorded that holds for the job, if it is the leader.
     """
 
@@ -50,6 +54,7 @@ class RankDigest(NamedTuple):
     end: int
     ended: bool
     parts: RankParts
+    backs: Sequence[int] = ()
     noted: Sequence[Event] = ()
     failed: bool = False
 
@@ -67,9 +72,19 @@ class RankDigest(NamedTuple):
         return None if step is None else Opened(STEP_TIME, "", number, step.begin)
 
 
-def digest_of(events: Iterable[Event | TurnColumns]) -> RankDigest | None:
-    """Return the digest of a rank that recorded `events`, in the order in which a reader gives them; None of no job."""
-    cursor, notes, noted = Cursor(), RankNotes(whole=True), list[Event]()
+def digest_of(events: Iterable[Event | TurnColumns], spool: Spool | None = None) -> RankDigest | None:
+    """Return the digest of a rank that recorded `events`, in the order in which a reader gives them; None of no job.
+
+    What it did is kept in the `spool`, if that is given.
+    """
+    cursor, notes, noted = RankCursor(), RankNotes(whole=True), list[Event]()
+    parts = list[Part]() if spool is None else SpooledParts(spool)
+    backs = list[int]()
+
+    def keep(some: Sequence[Part]) -> None:
+        backs.extend(piece.end for part in some for piece in absences_in(part))
+        parts.extend(some)
+
     cursor.noted = notes.rows
     covers = cursor.steps.covers = {}
     for count, (some, turns) in enumerate(_together(events), 1):
@@ -88,14 +103,16 @@ def digest_of(events: Iterable[Event | TurnColumns]) -> RankDigest | None:
             _apply_turns(cursor, turns)
         if not count % SETTLED:
             notes.settle(cursor, notes.position)
+            keep(notes.taken_parts())
     notes.settle(cursor, notes.position)
     if cursor.begin is None:
         return None
     cursor.drain()
     update = notes.take(cursor, cursor.now, cursor.now, None, last=True)
     failed = cursor.ended and not cursor.clean
-    parts = RankParts([*notes.parts, RankPart(update.steps, update.pieces)])
-    return RankDigest(cursor.begin, cursor.now, cursor.ended, parts, noted, failed)
+    rest = [RankPart(update.steps, update.pieces)] if update.steps or update.pieces else []
+    keep([*notes.taken_parts(), *rest])
+    return RankDigest(cursor.begin, cursor.now, cursor.ended, RankParts(parts), backs, noted, failed)
 
 
 def _together(events: Iterable[Event | TurnColumns]) -> Iterator[tuple[list[Event], TurnColumns | None]]:
@@ -115,11 +132,19 @@ def _together(events: Iterable[Event | TurnColumns]) -> Iterator[tuple[list[Even
     yield some, None
 
 
-def _apply_turns(cursor: Cursor, turns: TurnColumns) -> None:
-    """Apply turns without the first moment of the first and the last: together, if they are steady."""
-    steps, _ = cursor.apply_turns(following(turns.key), turns.begun[:-1], turns.ended[1:], turns.numbers[:-1])
-    if len(steps) < len(turns.numbers) - 1:
-        cursor.apply_all([*turns.slice(len(steps)).events()][2:-2])
+def _apply_turns(cursor: RankCursor, turns: TurnColumns) -> None:
+    """Apply turns without the first moment of the first and the last: together, as far as they are steady."""
+    arithmetic, last = arithmetic_now(), len(turns.numbers) - 1
+    at, alone = 0, ALONE
+    while at < last:
+        load = following(key_behind(turns.key, 2 * at))
+        done = cursor.apply_columns(load, turns.begun[at:-1], turns.ended[at + 1 :], turns.numbers[at:-1], arithmetic)
+        at += done
+        alone = ALONE if done else 2 * alone
+        if at < last:
+            behind = min(last, at + alone)
+            cursor.apply_all([*turns.slice(at, behind + 1).events()][2:-2])
+            at = behind
 
 
 def read_digest(
@@ -128,17 +153,19 @@ def read_digest(
     damages: Damages | None = None,
     before: int | None = None,
     clocks: Mapping[int, Mapping[int, RankClock]] | None = None,
+    spool: Spool | None = None,
 ) -> RankDigest | None:
     """Return the digest of one rank, only of the attempts `before` one if that is given; None if it left nothing.
 
-    For `damages` see ``all_events``. `clocks` are those of ranks by attempt, if they have been read.
+    For `damages` see ``all_events``. `clocks` are those of ranks by attempt, if they have been read. What the rank did
+    is kept in the `spool`, if that is given.
     """
     events: Iterable[Event | TurnColumns] = all_turns(folder, rank, damages)
     if own := (clocks_of(read_offsets(folder)) if clocks is None else clocks).get(rank):
-        events = by_common_clock(events, own)
+        events = by_common_clock(events, own, arithmetic_now)
     if before is not None:
         events = takewhile(lambda one: one[1] != ev.ATTEMPT or not isinstance(one, Event) or one.step < before, events)
-    return digest_of(events)
+    return digest_of(events, spool)
 
 
 def read_digests(folder: RunDirectory, damages: Damages | None = None) -> dict[int, RankDigest]:
@@ -180,7 +207,7 @@ def account_of_ranks(
     account = JobAccount(spans, spread, record=taken)
     _feed(account, folder, digests)
     latest = max((digest.end for digest in digests.values()), default=0)
-    backs = [piece.end for digest in digests.values() for piece in digest.parts.absences]
+    backs = [end for digest in digests.values() for end in digest.backs]
     for rank, digest in digests.items():
         if state_of_rank(folder, rank, digest) == RUNNING:
             if latest - digest.end > ABSENT:
@@ -212,7 +239,7 @@ def _feed(account: JobAccount, folder: RunDirectory, digests: Mapping[int, RankD
         account.join(rank, digest.begin)
     if digests:
         account.note(digests[min(digests)].noted, min(digests))
-    account.feed_whole({rank: (digest.parts, digest.end) for rank, digest in digests.items()})
+    account.feed_whole({rank: (digest.parts, digest.end) for rank, digest in digests.items()}, arithmetic_now())
 
 
 def state_of_rank(folder: RunDirectory, rank: int, digest: RankDigest) -> str:

@@ -30,6 +30,7 @@ from otel_goodput._timeline.ranks import MERGED_BYTES, RankDigest, account_of_ra
 from otel_goodput._timeline.reader import all_events
 from otel_goodput._timeline.recovery import Restored
 from otel_goodput._timeline.run_state import DIED, ENDED, FAILED, RUNNING, SILENT, RunState
+from otel_goodput._timeline.spool import Spool
 from otel_goodput.reports.fields import OpenRankFields, PartitionFields, RanksFields, RankWaitFields
 from otel_goodput.semconv import HOST_NAME, PROCESS_PID, Phase
 
@@ -233,9 +234,16 @@ def read_job(
         with_events: keep its events, without which there is no account.
         keep: keep its events, if there are any, for what is said of its ranks.
     """
+    with Spool() as spool:
+        return _job_of(folder, count, spans, spool, with_events=with_events, keep=keep)
+
+
+def _job_of(
+    folder: RunDirectory, count: int, spans: Sequence[int], spool: Spool, *, with_events: bool, keep: bool
+) -> Job | str:
     damages, events = Damages(), list[Event]()
     with files.held(folder.journal):
-        digests, damaged = _read(folder, damages)
+        digests, damaged = _read(folder, damages, spool)
         if len(digests) < 2:
             return "no other rank left a journal here that can be read"
         record = events.extend if with_events or keep else None
@@ -349,12 +357,12 @@ def _with_now(folder: RunDirectory, standing: RunState, waits: RankWaits) -> Ran
     )
 
 
-def _read(folder: RunDirectory, damages: Damages) -> tuple[dict[int, RankDigest], set[int]]:
+def _read(folder: RunDirectory, damages: Damages, spool: Spool) -> tuple[dict[int, RankDigest], set[int]]:
     """Return the digests of the ranks, and those of them whose journal is damaged, which is added to `damages`."""
     digests, damaged, clocks = dict[int, RankDigest](), set[int](), clocks_of(read_offsets(folder))
     for rank in folder.processes():
         own = Damages()
-        digest = read_digest(folder, rank, own, clocks=clocks)
+        digest = read_digest(folder, rank, own, clocks=clocks, spool=spool)
         damages.extend(own)
         if digest is not None:
             digests[rank] = digest

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from otel_goodput._accounting.arithmetic import Arithmetic
 from otel_goodput._accounting.events import FAILED, Event
 from otel_goodput._accounting.job import JobAccount
 from otel_goodput._accounting.rank_columns import ColumnMerger, RankPart, RankParts, StepColumns
@@ -70,11 +71,13 @@ def in_parts(steps: Sequence[RankStep], pieces: Sequence[Piece], rng: random.Ran
             at += 1
         if at - first > 1:
             until = next((n for n, one in enumerate(pieces) if one.begin >= steps[first].begin), len(pieces))
-            parts.append(RankPart(steps[given:first], pieces[taken:until]))
+            if first > given or until > taken:
+                parts.append(RankPart(steps[given:first], pieces[taken:until]))
             parts.append(StepColumns.packed(*zip(*(step[:3] for step in steps[first:at]), strict=True)))
             given, taken = at, until + at - first - 1
         at = max(at, first + 1)
-    parts.append(RankPart(steps[given:], pieces[taken:]))
+    if len(steps) > given or len(pieces) > taken:
+        parts.append(RankPart(steps[given:], pieces[taken:]))
     return RankParts(parts)
 
 
@@ -112,9 +115,9 @@ def answer(ranks: dict[int, Rank], job: SimulatedJob, spread: int, parts: dict[i
 def test_columns_give_the_account_of_single_steps(kind: str, half: int, monkeypatch: pytest.MonkeyPatch) -> None:
     decided, own, every = 0, ColumnMerger.decide_columns, 0
 
-    def counting(self: ColumnMerger, ranks: Any, most: int) -> int:
+    def counting(self: ColumnMerger, ranks: Any, most: int, arithmetic: Arithmetic) -> int:
         nonlocal decided
-        done = own(self, ranks, min(most, rng.choice((1, 3, most))))
+        done = own(self, ranks, min(most, rng.choice((1, 3, most))), arithmetic)
         decided += done
         return done
 

@@ -13,6 +13,7 @@ from otel_goodput._accounting import rules
 from otel_goodput._accounting.events import KEYS, TurnColumns, each_of, following
 from otel_goodput._journal import turn_columns
 from otel_goodput._journal.journal import Journal, Segment
+from otel_goodput._journal.numpy_arithmetic import NumpyArithmetic
 from otel_goodput._journal.records import HEADER_SIZE, LOADING, SIZE, STEPPING, TURN, TURN_BODY, TURN_STRIDE, seal
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._timeline.damage import Damages
@@ -159,7 +160,7 @@ def test_what_is_read_together_is_what_is_read_one_by_one(part: int, tmp_path: P
 def test_turns_are_verified(read: str) -> None:
     reads = turn_columns.turn_columns
     if read == "numpy":
-        reads = turn_columns.with_numpy(pytest.importorskip("numpy"))
+        reads = turn_columns.with_numpy(NumpyArithmetic(pytest.importorskip("numpy")))
 
     def rows(count: int, *, step: int = 1, stride: int = TURN_STRIDE, length: int = 30 * MS) -> bytearray:
         bodies = [
