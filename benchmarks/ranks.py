@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
+import resource
 import tempfile
 import time
 from pathlib import Path
@@ -14,7 +16,7 @@ from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._accounting.events import following
 from otel_goodput._journal.journal import Journal, Segment
-from otel_goodput._journal.records import EXPORT, HEADER_SIZE, LOADING, SIZE, STEPPING
+from otel_goodput._journal.records import EXPORT, HEADER_SIZE, LOADING, SIZE, STEPPING, decode_header, used
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.ranks import read_job
 
@@ -24,10 +26,13 @@ EXPORTED = 1_000  # steps from one that is exported to the next
 EVENTS_OF_STEP = 4  # starts and ends of a data load and a step
 RANKS, STEPS = 512, 100_000  # of the job that is to be merged in
 TARGET_S = 60.0
+LONGER = 3  # times as many steps, which take as much memory:
+GROWTH = 1.2  # times that, at most
+KIB = 1024
 
 
 class _Rank:
-    """One rank, which records by its journal; all of it fits one segment."""
+    """One rank, which records by its journal."""
 
     def __init__(self, run: RunDirectory, rank: int, now: int) -> None:
         self.run, self.journal, self.rank, self.now = run, Journal(0, rank, Segment(None)), rank, now
@@ -56,10 +61,10 @@ class _Rank:
     def close(self) -> None:
         self.journal.append(ev.END, rules.DATA_LOADING, 0, 0, self.key, ev.NO_STEP, self.now)
         self.journal.append(ev.END, rules.JOB, 0, 0, self.job, ev.NO_STEP, self.now)
-        (segment,) = self.journal.segments
-        used = next(segment.places) - SIZE
-        assert HEADER_SIZE < used < len(segment.buffer)
-        self.run.segment_path(0, self.rank, 0).write_bytes(segment.buffer[: used + SIZE])
+        for segment in self.journal.segments:
+            data = bytes(segment.buffer)
+            path = self.run.segment_path(0, self.rank, decode_header(data).number)
+            path.write_bytes(data[: HEADER_SIZE + used(data) * SIZE])
         self.run.lock(0, self.rank).path.touch()
 
 
@@ -81,36 +86,46 @@ def written(directory: Path, count: int, steps: int) -> RunDirectory:
 
 
 def answer(ranks: int, steps: int) -> dict[str, float]:
-    """Seconds of processor time that the account takes, with all that a report reads."""
+    """Seconds of processor time that the account takes, with all that a report reads, and the peak of memory, bytes."""
     with tempfile.TemporaryDirectory(prefix="otel-goodput-bench-") as place:
-        run = written(Path(place), ranks, steps)
+        # Another process writes them, so that the peak is that of the report.
+        writer = multiprocessing.get_context("spawn").Process(target=written, args=(Path(place), ranks, steps))
+        writer.start()
+        writer.join()
         began = time.process_time()
-        job = read_job(run, ranks)
+        job = read_job(RunDirectory(Path(place) / "run"), ranks)
         took = time.process_time() - began
     assert not isinstance(job, str) and job.waits.together and job.totals.kept == steps, job
-    return {"merge": took}
+    return {"merge": took, "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB}
 
 
 def measure(samples: Samples, *, fast: bool) -> list[Row]:
     rounds, ranks, steps = (1, 16, 4_000) if fast else (3, 128, 20_000)
     for _ in range(rounds):
-        samples.add("merge", once("ranks", ranks=ranks, steps=steps)["merge"])
-    each = samples.median("merge") / ranks / steps
+        for name, count in (("", steps), ("longer ", LONGER * steps)):
+            measured = once("ranks", ranks=ranks, steps=count)
+            samples.add(f"{name}merge", measured["merge"])
+            samples.add(f"{name}merge memory", measured["memory"], "byte")
+    each = samples.median("longer merge") / ranks / steps / LONGER
     whole = each * RANKS * STEPS
-    group = "Journals of all ranks merged (`otel-goodput report --exact`): processor time"
-    pace = table.per_second(EVENTS_OF_STEP / each)
-    target = f"≤ {table.seconds(TARGET_S)}"
+    group = "Journals of all ranks merged (`otel-goodput report --exact`): processor time and peak of memory"
+    memory, longer = samples.median("merge memory"), samples.median("longer merge memory")
+    count = LONGER * steps
     return [
-        Row(group, f"starts and ends a second, {ranks} ranks of {steps:,} steps", "", pace),
         Row(
-            group,
-            f"at that pace, {RANKS} ranks of {STEPS:,} steps",
-            "",
-            table.seconds(whole),
-            target,
-            whole <= TARGET_S,
+            group, f"starts and ends a second, {ranks} ranks of {count:,} steps", "",
+            table.per_second(EVENTS_OF_STEP / each),
         ),
-    ]
+        Row(
+            group, f"at that pace, {RANKS} ranks of {STEPS:,} steps", "", table.seconds(whole),
+            f"≤ {table.seconds(TARGET_S)}", whole <= TARGET_S,
+        ),
+        Row(group, f"memory, {ranks} ranks of {steps:,} steps", "", table.mebibytes(memory)),
+        Row(
+            group, f"memory, {ranks} ranks of {count:,} steps", f"{longer / memory:.2f}×", table.mebibytes(longer),
+            f"≤ {GROWTH}×", longer <= GROWTH * memory,
+        ),
+    ]  # fmt: skip
 
 
 if __name__ == "__main__":

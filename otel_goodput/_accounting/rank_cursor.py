@@ -20,7 +20,8 @@ class RankCursor(Cursor):
     ) -> int:
         """Apply steps in a row behind the open `load`, as long as nothing else is due; return how many these are.
 
-        It is what :meth:`~otel_goodput._accounting.cursor.Cursor.apply_turns` does.
+        It is what :meth:`~otel_goodput._accounting.cursor.Cursor.apply_turns` does, but that takes all or nothing: this
+        stops before the first step that is longer than its limit.
         """
         steps, shift, offset = self.steps, self.shift, self.steps.offset
         count = bisect_left(ends, self._timer - shift)

@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
-from otel_goodput._accounting.arithmetic import Arithmetic
-from otel_goodput._accounting.events import FAILED, Event
+from otel_goodput._accounting.arithmetic import PLAIN, Arithmetic
+from otel_goodput._accounting.events import FAILED, NOT_KNOWN, Event
 from otel_goodput._accounting.job import JobAccount
 from otel_goodput._accounting.rank_columns import ColumnMerger, RankPart, RankParts, StepColumns
 from otel_goodput._accounting.ranks import DIED, Piece, RankStep
 from otel_goodput._accounting.rules import RECOVERY
+from otel_goodput._journal.numpy_arithmetic import MANY, arithmetic
+from otel_goodput._timeline import spool
+from otel_goodput._timeline.spool import Spool, SpooledParts
 
 from .rank_simulator import LOAD, MS, SimulatedJob, simulate
 
@@ -73,7 +76,13 @@ def in_parts(steps: Sequence[RankStep], pieces: Sequence[Piece], rng: random.Ran
             until = next((n for n, one in enumerate(pieces) if one.begin >= steps[first].begin), len(pieces))
             if first > given or until > taken:
                 parts.append(RankPart(steps[given:first], pieces[taken:until]))
-            parts.append(StepColumns.packed(*zip(*(step[:3] for step in steps[first:at]), strict=True)))
+            columns = StepColumns.packed(*zip(*(step[:3] for step in steps[first:at]), strict=True))
+            before = parts[-2:] if rng.random() < 0.8 else []
+            if len(before) == 2 and isinstance(before[0], StepColumns) and isinstance(before[1], RankPart):
+                columns = columns.behind(before[0], *before[1])
+                if columns.since != NOT_KNOWN:
+                    parts.pop()  # it is in the columns
+            parts.append(columns)
             given, taken = at, until + at - first - 1
         at = max(at, first + 1)
     if len(steps) > given or len(pieces) > taken:
@@ -81,7 +90,13 @@ def in_parts(steps: Sequence[RankStep], pieces: Sequence[Piece], rng: random.Ran
     return RankParts(parts)
 
 
-def answer(ranks: dict[int, Rank], job: SimulatedJob, spread: int, parts: dict[int, RankParts] | None) -> Any:
+def answer(
+    ranks: dict[int, Rank],
+    job: SimulatedJob,
+    spread: int,
+    parts: dict[int, RankParts] | None,
+    arithmetic: Arithmetic = PLAIN,
+) -> Any:
     """All that an account says, as columns if `parts` are given."""
     recorded: list[Event] = []
 
@@ -97,7 +112,7 @@ def answer(ranks: dict[int, Rank], job: SimulatedJob, spread: int, parts: dict[i
         for rank, (steps, pieces, known) in ranks.items():
             account.feed(rank, steps, pieces, known)
     else:
-        account.feed_whole({rank: (parts[rank], known) for rank, (_, _, known) in ranks.items()})
+        account.feed_whole({rank: (parts[rank], known) for rank, (_, _, known) in ranks.items()}, arithmetic)
     between = account.horizon, account.costs_at(account.horizon).whole, recorded[:]
     for rank, (_, _, known) in ranks.items():
         account.leave(rank, known, died=False)
@@ -110,18 +125,33 @@ def answer(ranks: dict[int, Rank], job: SimulatedJob, spread: int, parts: dict[i
     )  # fmt: skip
 
 
+def spooled(parts: dict[int, RankParts], where: Spool) -> dict[int, RankParts]:
+    """The same, in a file in which blocks of few steps are read at once."""
+    from_disk: dict[int, RankParts] = {}
+    for rank, own in parts.items():
+        held = SpooledParts(where)
+        held.extend(own.parts)
+        from_disk[rank] = RankParts(held)
+        assert from_disk[rank].steps == own.steps and from_disk[rank].pieces == own.pieces
+        assert [*reversed(held)] == [*reversed(own.parts)] and len(held) == len(own.parts)
+    return from_disk
+
+
 @pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.release)])
 @pytest.mark.parametrize("kind", SEEDS)
 def test_columns_give_the_account_of_single_steps(kind: str, half: int, monkeypatch: pytest.MonkeyPatch) -> None:
     decided, own, every = 0, ColumnMerger.decide_columns, 0
+    ways = [PLAIN, arithmetic(MANY)]  # by numpy, if it is installed
 
-    def counting(self: ColumnMerger, ranks: Any, most: int, arithmetic: Arithmetic) -> int:
+    def counting(self: ColumnMerger, ranks: Any, most: int, way: Arithmetic) -> int:
         nonlocal decided
-        done = own(self, ranks, min(most, rng.choice((1, 3, most))), arithmetic)
+        done = own(self, ranks, min(most, rng.choice((1, 3, most))), way)
         decided += done
         return done
 
     monkeypatch.setattr(ColumnMerger, "decide_columns", counting)
+    monkeypatch.setattr(spool, "_BLOCK", 8)
+    monkeypatch.setattr(spool, "HELD", 100)
     for seed in range(half, SEEDS[kind], 2):
         rng = random.Random(f"{kind} {seed}")
         mostly = 1.0 if kind == "large" else 0.95
@@ -135,5 +165,9 @@ def test_columns_give_the_account_of_single_steps(kind: str, half: int, monkeypa
             assert parts[rank].steps == steps and parts[rank].pieces == pieces
             assert parts[rank].latest == (steps[-1] if steps else None)
         every += len(job.groups)
-        assert answer(ranks, job, spread, None) == answer(ranks, job, spread, parts), seed
+        one_by_one = answer(ranks, job, spread, None)
+        assert answer(ranks, job, spread, parts, rng.choice(ways)) == one_by_one, seed
+        if rng.random() < 0.3:
+            with Spool() as where:
+                assert answer(ranks, job, spread, spooled(parts, where)) == one_by_one, seed
     assert decided > every / 10
