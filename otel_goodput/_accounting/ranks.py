@@ -473,7 +473,7 @@ class RankMerger:
                     yield rank, piece
 
     def _left_behind(self, members: Container[int], begun: int) -> bool:
-        """Whether `members`, which began a step at `begun` (ns), were all there when another one died that is away."""
+        """Whether `members`, whose step began at `begun` (ns), were all there when another one died that is away."""
         absences = [*self._absences(begun + 1)]
         back = max((piece.end for rank, piece in absences if rank in members), default=NOT_KNOWN)
         return any(back <= piece.begin and begun < piece.end and rank not in members for rank, piece in absences)
@@ -491,7 +491,7 @@ class RankMerger:
                 end = max(end, step.end)
                 flags |= step.flags
             self._number = number
-            if self._absent and self._left_behind(members, begins[0][0]):
+            if self._absent and self._left_behind(members, begin):
                 flags |= LEFT_BEHIND
         early = self.reached - self.spread
         self.common += len(members) > 1

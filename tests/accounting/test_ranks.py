@@ -379,6 +379,29 @@ def test_ranks_that_one_left_behind_are_ended_later_in_the_same_disruption(after
     assert totals.lost == after + 2  # from step 2 on
 
 
+def test_a_step_that_one_rank_began_before_the_death_and_another_after_it_is_no_attempt_of_its_own() -> None:
+    """Rank 2 was still loading when rank 1 died before the step. The others complete it, and are ended."""
+    job = Ranks(3)
+    for _ in range(4):
+        job.step()
+    account, at, number = job.account, job.at[0], job.number
+    died = at + 10 * MS
+    account.feed(1, [], [], died)
+    for rank, begin in ((0, at), (2, at + 40 * MS)):
+        account.feed(rank, [RankStep(number, begin, at + 80 * MS)], [], at + SECOND)
+    for rank in (1, 0, 2):
+        account.leave(rank, died if rank == 1 else at + SECOND, died=True)
+    back = at + 10 * SECOND
+    for rank in range(3):
+        account.join(rank, back)
+    for rank in range(3):
+        account.feed(rank, [RankStep(number, back + SECOND, back + 2 * SECOND)], [], back + 2 * SECOND)
+    totals = account.totals()
+    assert (sum(totals.disruptions.values()), totals.attempts) == (1, 2)
+    assert (totals.history[0].died, totals.history[0].recovery) == (died, back - died - 40 * MS)
+    assert (totals.kept, totals.lost) == (5, 1)
+
+
 def test_a_rank_with_a_slow_loader_lowers_the_goodput_of_the_job_and_is_named() -> None:
     even, slow = Ranks(8), Ranks(8)
     for _ in range(100):
