@@ -20,21 +20,24 @@ from otel_goodput.reports.records import slowest
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.run_view import RunView
 
-WORK_S = 0.03  # so long that a batch that is skipped takes less than half of it on a busy machine, too
-
-# argv: directory, "first" or "second". `body` ends the first attempt.
-FRAME = f"""
-import json, os, sys, time
+# argv: directory, "first" or "second". `body` ends the first attempt. Work takes ten seconds of a clock that it sets
+# forward, so that a batch that is skipped is short beside it on a busy machine, too.
+FRAME = """
+import json, os, sys
 import otel_goodput as goodput
-goodput.configure("job", run_id="run", exporters="none", directory=sys.argv[1])
+from otel_goodput._runtime import host
+now, leap = host.leaping()
+host.current = host.Host(clock=lambda: (now, leap))
 second = sys.argv[2] == "second"
-def work(): time.sleep({WORK_S})
+if second: leap(1000 * 10**9)
+goodput.configure("job", run_id="run", exporters="none", directory=sys.argv[1])
+def work(): leap(10 * 10**9)
 def restore(label):
     with goodput.checkpoint_restore(label): pass
 def save(label):
     with goodput.checkpoint_save(label): pass
 with goodput.job():
-{{body}}
+{body}
 print(json.dumps(goodput.report().to_json()))
 """
 

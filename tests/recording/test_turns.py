@@ -360,7 +360,8 @@ def test_an_interrupt_while_a_load_becomes_a_step(
         assert context.get_current() is before and not line.spans.short and line.spans.step is None
         recording.recorder.totals()
         assert [event.phase for event in line.account.ledger.opened] == [rules.JOB]
-    assert recording.report()["steps"]["kept"] == 151
+    assert step >= 150  # if one is slow, it is recorded otherwise, and the next one is interrupted
+    assert recording.report()["steps"]["kept"] == step + 1
 
 
 KILLED = """
