@@ -1,10 +1,10 @@
-"""The job of `make demo`, killed and resumed, through the collector: what arrives is what its own files say."""
+"""Jobs that are killed and resumed, through the collector: what arrives is what their own files say."""
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import warm
@@ -18,23 +18,40 @@ from .collector import CONFIGS, PROJECT, Collector
 from .prometheus import NATIVE, SCRAPED, Prometheus
 from .sidecars import Sidecar
 
-pytestmark = [pytest.mark.jax, pytest.mark.crash]
+pytestmark = pytest.mark.crash
+
+# argv: directory, "first" or "second"; the first one is killed.
+SMALL = """
+import os, signal, sys, time
+import otel_goodput as goodput
+goodput.configure("small", run_id="small", directory=sys.argv[1] + "/goodput", exporters="file,otlp")
+second = sys.argv[2] == "second"
+with goodput.job():
+    with goodput.training_prep():
+        time.sleep(0.01)
+    if second:
+        with goodput.checkpoint_restore(9):
+            time.sleep(0.01)
+    for step, _ in goodput.steps(range(10 if second else 0, 30), start=10 if second else 0):
+        time.sleep(0.002)
+        if step % 10 == 9:
+            with goodput.checkpoint_save(step):
+                time.sleep(0.01)
+            with goodput.custom("eval"):
+                time.sleep(0.01)
+        if not second and step == 15:
+            os.kill(os.getpid(), signal.SIGKILL)
+goodput.shutdown()
+"""
 
 
-def trained(directory: Path, collector: Collector, exporters: str, **environ: str) -> dict[str, Any]:
-    """The job exports through the collector; gives what ``otel-goodput report`` says of it."""
-    pytest.importorskip("optax")
-    command = [sys.executable, str(EXAMPLE), "--directory", str(directory), "--steps", "30", "--exporters", exporters]
-    variables = {
-        **inherited(),
-        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{collector.grpc}",
-        "OTEL_METRIC_EXPORT_INTERVAL": "2000",
-    }
-    done = warm.run(command, env={**variables, **environ}, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return report(directory)
+def through(collector: Collector) -> dict[str, str]:
+    """The environment of a job that exports through a collector."""
+    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{collector.grpc}", "OTEL_METRIC_EXPORT_INTERVAL": "2000"}
+    return inherited() | endpoint
 
 
+@pytest.mark.jax
 @pytest.mark.parametrize(
     "over",
     [
@@ -43,12 +60,21 @@ def trained(directory: Path, collector: Collector, exporters: str, **environ: st
     ],
 )
 def test_google_cloud_has_it(over: list[str], tmp_path: Path, compiled: dict[str, str]) -> None:
+    """The job of `make demo`."""
+    pytest.importorskip("optax")
+    command = [sys.executable, str(EXAMPLE), "--directory", str(tmp_path / "demo"), "--steps", "30"]
     with Sidecar(tmp_path, "gcp-sidecar", over=over) as sidecar:
         google = {
             OTEL_GOODPUT_GCP_ENDPOINT.name: sidecar.google.endpoint,
             OTEL_GOODPUT_GCP_PROJECT.name: PROJECT,
         }
-        account = trained(tmp_path / "demo", sidecar.collector, "file,otlp,workload", **google, **compiled)
+        done = warm.run(
+            [*command, "--exporters", "file,otlp,workload"],
+            env=through(sidecar.collector) | google | compiled,
+            capture_output=True, text=True, timeout=240, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        account = report(tmp_path / "demo")
 
         def wrong() -> list[str]:
             results = checks(Arrived(sidecar.google), account, tmp_path / "demo")
@@ -58,12 +84,17 @@ def test_google_cloud_has_it(over: list[str], tmp_path: Path, compiled: dict[str
         until(lambda: not wrong(), lacking=wrong, pause=0.2)
 
 
-def test_prometheus_has_it(tmp_path: Path, compiled: dict[str, str]) -> None:
+def test_prometheus_has_it(tmp_path: Path) -> None:
     with (
         Collector(tmp_path / "collector", CONFIGS / "local.yaml", ports=[SCRAPED]) as collector,
         Prometheus(tmp_path / "prometheus", collector.addresses[SCRAPED], NATIVE) as prometheus,
     ):
-        account = trained(tmp_path / "demo", collector, "file,otlp", **compiled)
+        for attempt, status in (("first", -signal.SIGKILL), ("second", 0)):
+            command = [sys.executable, "-c", SMALL, str(tmp_path), attempt]
+            done = warm.run(command, env=through(collector), capture_output=True, text=True, timeout=120)
+            assert done.returncode == status, done.stderr
+        account = report(tmp_path)
+        assert account["steps"]["lost"] == 6 and {"wasted_progress", "checkpoint_restore"} < account["seconds"].keys()
         seconds = {
             name: sum(value.values()) if isinstance(value, dict) else value
             for name, value in account["seconds"].items()
