@@ -135,6 +135,13 @@ class RankParts:
                 return steps[-1]
         return None
 
+    @property
+    def stepped(self) -> bool:
+        """Whether a step is over."""
+        return any(
+            isinstance(part, StepColumns) or any(step.end != NOT_KNOWN for step in part.steps) for part in self.parts
+        )
+
     def multiples(self, every: int) -> Iterator[RankStep]:
         """Yield the steps whose numbers are multiples of `every`, the last one first."""
         for part in reversed(self.parts):

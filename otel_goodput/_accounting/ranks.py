@@ -11,14 +11,16 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from heapq import heappop, heappush, heapreplace
-from itertools import takewhile
 from typing import Final
 
 from otel_goodput._accounting.events import FAILED, NO_STEP, NOT_KNOWN
+from otel_goodput._accounting.rank_backlog import RankBacklog
+from otel_goodput._accounting.rank_starts import failed_starts, outside
 from otel_goodput._accounting.rank_time import DIED as DIED
 from otel_goodput._accounting.rank_time import LEFT_BEHIND as LEFT_BEHIND
+from otel_goodput._accounting.rank_time import NEVER as NEVER
 from otel_goodput._accounting.rank_time import NOBODY as NOBODY
 from otel_goodput._accounting.rank_time import OPEN as OPEN
 from otel_goodput._accounting.rank_time import STEP_TIME as STEP_TIME
@@ -33,59 +35,8 @@ from otel_goodput._accounting.rules import ELASTIC_CATEGORY, ELASTIC_REINIT, OWN
 WAITING: Final = 4096  # steps of one rank that may wait for another rank's; beyond that, the job does not wait for it
 PIECES: Final = 4 * WAITING  # of one rank that may wait for a step; of the oldest, the category is no longer known
 _ELASTIC: Final = frozenset({*ELASTIC_CATEGORY.values(), OWNERS[ELASTIC_REINIT]})
-NEVER: Final = 1 << 62  # a moment that does not come, ns
 TOGETHER: Final = 100  # the ranks step together if at most one in so many of their common steps says otherwise,
 FEW: Final = 2  # or so many do: a record that comes late must not decide it for a short job
-
-
-@dataclass(slots=True)
-class _Rank:
-    """What one rank has reported and is not decided yet."""
-
-    steps: deque[RankStep] = field(default_factory=deque)  # the last one may be open
-    pieces: deque[Piece] = field(default_factory=deque)
-    known: int = 0  # what it has done before this moment (ns) is known
-    joined: int = NOT_KNOWN  # begin of its first job, ns
-    left: int = NOT_KNOWN  # end of its job, or its last sign of life, ns; not known while it goes on
-    latest: int = NO_STEP  # number of the step before the first of `steps`
-    number_failed: int = NO_STEP  # of the latest of those that failed, and its end, ns
-    failed: int = NOT_KNOWN
-    died: bool = False  # its process did not end by itself
-    gone: int = NEVER  # when others were back and went on without it, ns; it is away no longer
-    taken: bool = False  # it took part in the job's latest step
-    aside: bool = False  # the job goes on without it
-
-    @property
-    def went_back(self) -> bool:
-        return self.steps[0].number <= self.latest
-
-    @property
-    def begun(self) -> int:
-        """When its latest step began, ns."""
-        return self.steps[-1].begin if self.steps else NOT_KNOWN
-
-    def pieces_until(self, until: int) -> Iterator[Piece]:
-        """Yield the pieces that begin before `until` (ns); the last is its absence, if its process died."""
-        yield from takewhile(lambda piece: piece.begin < until, self.pieces)
-        if self.died and NOT_KNOWN < self.left < min(until, self.gone):
-            yield Piece(self.left, min(until, self.gone), RECOVERY)
-
-    def has_pieces(self, begin: int, until: int) -> bool:
-        """Whether there may be some between two moments (ns), which a load before the first one is not."""
-        own = self.pieces
-        if not own or own[0].begin >= until:
-            return False
-        return own[0].end > begin or (len(own) > 1 and own[1].begin < until)
-
-    def tries_again(self, until: int) -> bool:
-        """Whether it begins the same step once more by `until` (ns)."""
-        return len(self.steps) > 1 and self.steps[1].number == self.steps[0].number and self.steps[1].begin <= until
-
-    def drop(self) -> None:
-        step = self.steps.popleft()
-        self.latest = step.number
-        if step.flags & FAILED:
-            self.number_failed, self.failed = step.number, step.end
 
 
 class RankMerger:
@@ -106,13 +57,14 @@ class RankMerger:
         self.reached = self._before = reached
         self.expected = set[int]() if expected is None else expected
         self.common = self.apart = 0
-        self._ranks: dict[int, _Rank] = {}
-        self._absent: dict[int, _Rank] = {}  # those that may have been away since `reached`
+        self._ranks: dict[int, RankBacklog] = {}
+        self._absent: dict[int, RankBacklog] = {}  # those that may have been away since `reached`
         self._behind: list[tuple[int, int]] = []  # a heap: up to when each rank was known, at least, and the rank
         self._soonest = NEVER  # no step whose end decides the next one ended before
         self._open = NOBODY  # rank whose open step has to end first
         self._broken = NO_STEP  # number of the latest step, if a death ended it
         self._number = NO_STEP  # of the job's latest step that was completed
+        self._stepped = False  # a step was decided; before the first one, all ranks are expected to take it
         self._decided: list[Stretch | JobStep] = []
 
     @property
@@ -123,7 +75,7 @@ class RankMerger:
     def join(self, rank: int, begin: int) -> None:
         """Note that the job of `rank` begins at `begin` (ns), maybe again."""
         self.expected.discard(rank)
-        one = self._ranks.setdefault(rank, _Rank())
+        one = self._ranks.setdefault(rank, RankBacklog())
         if one.joined == NOT_KNOWN:
             one.joined = one.known = begin
             if NOT_KNOWN < self.reached < begin and self.reached == self._before:  # it was there before, maybe
@@ -133,11 +85,11 @@ class RankMerger:
         one.known = max(one.known, begin)
         self._come(rank, one)
 
-    def _was_away(self, rank: int, one: _Rank, begin: int, end: int) -> None:
+    def _was_away(self, rank: int, one: RankBacklog, begin: int, end: int) -> None:
         one.pieces.append(Piece(begin, end, RECOVERY))
         self._absent[rank] = one
 
-    def _come(self, rank: int, one: _Rank) -> None:
+    def _come(self, rank: int, one: RankBacklog) -> None:
         one.left, one.died, one.gone, one.aside = NOT_KNOWN, False, NEVER, False
         heappush(self._behind, (one.known, rank))
 
@@ -242,6 +194,7 @@ class RankMerger:
             one,
             steps=deque(step for step in one.steps if step.end == NOT_KNOWN or step.end > self.reached),
             pieces=deque(piece for piece in one.pieces if piece.end > self.reached),
+            tries=deque(one.tries),
             joined=max(one.joined, self.reached),
             taken=False,
         )
@@ -273,9 +226,7 @@ class RankMerger:
         else:
             begin = self.reached
         expected = {
-            rank: one
-            for rank, one in self._ranks.items()
-            if one.left == NOT_KNOWN and (one.taken or self.reached == NOT_KNOWN)
+            rank: one for rank, one in self._ranks.items() if one.left == NOT_KNOWN and (one.taken or not self._stepped)
         }
         heads = {rank: one.steps[0] for rank, one in expected.items() if one.steps and one.steps[0].begin <= at}
         if begin >= at or not (expected or self._ranks):
@@ -416,11 +367,13 @@ class RankMerger:
         until = {
             rank: self._there(one, min(ends))
             for rank, one in self._ranks.items()
-            if one.taken and rank not in members and not (one.number_failed == number and one.failed >= begun)
+            if (one.taken or (not self._stepped and one.joined < min(ends)))
+            and rank not in members
+            and not (one.number_failed == number and one.failed >= begun)
         }
         return {rank: end for rank, end in until.items() if end > self.reached}
 
-    def _there(self, one: _Rank, until: int) -> int:
+    def _there(self, one: RankBacklog, until: int) -> int:
         """Return until when a rank was there, up to `until` (ns); 0 if its job was over."""
         if not one.died and NOT_KNOWN < one.left < until:
             return 0
@@ -431,6 +384,8 @@ class RankMerger:
         """Write down the time up to the end of a step of `members` that was never at work: some ranks are `missing`."""
         begins, count = sorted(step.begin for step in members.values()), len(members) + len(missing)
         end = min(*missing.values(), *(step.end for step in members.values() if step.end != NOT_KNOWN))
+        if any(piece.begin < end < piece.end for _, piece in self._absences(end + 1)):
+            return  # the job was away in any case
         ready = begins[(count - 2) // 2] if len(missing) == 1 else end
         self._decided += self._between(min(missing), end, ready, self.reached)
         self.reached = end
@@ -505,7 +460,7 @@ class RankMerger:
         ready = others[(len(others) - 1) // 2] if others else begin
         self._decided += self._between(last, begin, ready, self.reached, members)
         self._decided.append(JobStep(number, begin, end, flags, self._within(members, begin, end)))
-        self.reached = end
+        self.reached, self._stepped = end, True
 
     def _take_part(self, members: dict[int, RankStep], goes_on: bool) -> None:
         """Go on behind a step of `members`; those that do not know yet that another one died are still in it."""
@@ -515,6 +470,8 @@ class RankMerger:
             one.taken = one.taken and (interrupted or not goes_on)
             while one.pieces and one.pieces[0].end <= self.reached:
                 one.pieces.popleft()
+            while one.tries and one.tries[0] < self.reached:
+                one.tries.popleft()
         for rank, step in members.items():
             one = self._ranks[rank]
             one.taken = True
@@ -540,7 +497,7 @@ class RankMerger:
         that are not among them.
         """
         ranks = self._ranks
-        away = [(other, piece) for other, piece in self._absences(until) if piece.end > reached]
+        away = [(other, piece) for other, piece in self._absences(until + 1) if piece.end > reached]
         backs = [piece.end for other, piece in away if other in members]
         if backs and len(backs) < len(away):
             away = [
@@ -550,13 +507,24 @@ class RankMerger:
                 for other, piece in away
             ]
         own = list(covering(ranks[rank].pieces_until(until), reached, until))
+        starts = [*failed_starts(away, lambda other: ranks[other].tries)] if len(away) > 1 else []
+        if starts:
+            own = [part for piece in own for part in outside(piece, starts)]
+            for one in starts:
+                own += covering(ranks[one.rank].pieces_until(one.end), one.begin, one.end)
+            own.sort()
         edges = {reached, until, min(max(since, reached), until), *(piece.begin for piece in own)}
         stretches: list[Stretch] = []
-        pieces = iter(own)
-        piece, noticed = next(pieces, None), False
+        pieces, coming = iter(own), iter(starts)
+        piece, start, noticed = next(pieces, None), next(coming, None), False
         for begin, end, count, gone in longest(away, edges):
             while piece is not None and piece.end <= begin:
                 piece = next(pieces, None)
+            while start is not None and start.end <= begin:
+                start = next(coming, None)
+            if piece is not None and start is not None and start.begin <= begin:
+                stretches.append(Stretch(begin, end, piece.category, piece.name, start.rank, False))
+                continue
             noticed = noticed or (piece is not None and piece.category in _ELASTIC)
             if gone is not None and not noticed:
                 waits = len(ranks) > 1 and 2 * count <= len(ranks)

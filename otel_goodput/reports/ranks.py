@@ -18,7 +18,7 @@ from otel_goodput._accounting.rules import NAMES, OTHER
 from otel_goodput._accounting.totals import Totals
 from otel_goodput._journal.clock_offsets import clocks_of, latest_offsets, read_offsets
 from otel_goodput._journal.facts import Facts
-from otel_goodput._journal.job_now import read_now
+from otel_goodput._journal.job_now import JobNow, read_now
 from otel_goodput._journal.job_waits import read_waits
 from otel_goodput._journal.notes import Note
 from otel_goodput._journal.rundir import RunDirectory
@@ -32,6 +32,7 @@ from otel_goodput._timeline.recovery import Restored
 from otel_goodput._timeline.run_state import DIED, ENDED, FAILED, RUNNING, SILENT, RunState
 from otel_goodput._timeline.spool import Spool
 from otel_goodput.reports.fields import OpenRankFields, PartitionFields, RanksFields, RankWaitFields
+from otel_goodput.reports.last_known import gone_on
 from otel_goodput.semconv import HOST_NAME, PROCESS_PID, Phase
 
 MERGED_RANKS: Final = 256
@@ -206,9 +207,9 @@ def live_waits(
 
 _UNFINISHED: Final = Note(
     "job's own records",
-    "This is the account of all ranks as far as the leader had it: the last seconds before the end are missing, and so "
-    "is a wait for a rank that lasted until then, however long. `otel-goodput report --exact` reads them from the "
-    "journals of all ranks.",
+    "This is the account of all ranks as far as the leader had it: of the last seconds before the end it has only that "
+    "the job waited for a rank, or that all were in one step. `otel-goodput report --exact` reads the journals of all "
+    "ranks.",
 )
 
 
@@ -306,37 +307,46 @@ def recorded_job(
         saved = read_waits(folder.of_job)
     except (OSError, ValueError):
         return None
-    if own.attempt < 0 or own.last_sign < since or not saved.together:
+    at, ledger, costs = own.last_sign, own.ledger, saved.costs
+    more: list[Event] = []
+    dead, now = standing.state == DIED, None if standing.state in (ENDED, FAILED) else _latest_now(folder)
+    last = None
+    if standing.state in (DIED, SILENT) and now is not None:
+        last = gone_on(ledger, costs, now, since, standing.last_sign or 0)
+    if last is not None:
+        at, ledger, costs, more = last
+    if not saved.together or (last is None and (own.attempt < 0 or own.last_sign < since)):
         return None
-    at, dead = own.last_sign, standing.state == DIED
     waits = RankWaits(
         saved.ranks,
-        saved.costs,
-        own.ledger.overview(at, dead=dead) if with_overview else None,
-        own.ledger,
+        costs,
+        ledger.overview(at, dead=dead) if with_overview else None,
+        ledger,
         max(count, saved.ranks),
         offsets=latest_offsets(read_offsets(folder)),
     )
     ended = own.ledger.settled.ended and standing.state in (ENDED, FAILED)
     return Job(
-        own.ledger.totals(at, dead=dead),
+        ledger.totals(at, dead=dead),
         at,
-        list(all_events(folder.of_job)) if with_events else (),
+        [*all_events(folder.of_job), *more] if with_events else (),
         standing,
-        _with_now(folder, standing, waits),
+        waits if now is None else _with_now(now, standing, waits),
         (*(() if ended or standing.state == RUNNING else (_UNFINISHED,)), *offsets_note(waits)),
         own.damages.serious,
     )
 
 
-def _with_now(folder: RunDirectory, standing: RunState, waits: RankWaits) -> RankWaits:
-    """Return what is said of ranks with what the leader wrote last about what they do."""
-    if standing.state in (ENDED, FAILED):
-        return waits
+def _latest_now(folder: RunDirectory) -> JobNow | None:
+    """Return what the leader wrote last about what the ranks do; None if there is nothing that can be read."""
     try:
-        now = read_now(folder.of_job)
+        return read_now(folder.of_job)
     except (OSError, ValueError):
-        return waits
+        return None
+
+
+def _with_now(now: JobNow, standing: RunState, waits: RankWaits) -> RankWaits:
+    """Return what is said of ranks with what the leader wrote last about what they do."""
     waiting = {} if now.cause is None else {now.cause: now.since}
     dead = standing.state == DIED  # what became of each rank since is not known here
     return waits._replace(
@@ -386,7 +396,8 @@ def _waiting(
 
 def _behind(digests: Mapping[int, RankDigest]) -> Mapping[Cause, int]:
     """Return which rank all others waited for, in a step that it had not begun, and since when (ns)."""
-    opened = {rank: digest.opened for rank, digest in digests.items() if digest.parts.latest is not None}
+    first = not any(digest.parts.stepped for digest in digests.values())  # each rank is expected to take that
+    opened = {rank: digest.opened for rank, digest in digests.items() if first or digest.parts.latest is not None}
     inside = {rank: one for rank, one in opened.items() if one is not None and one.category == STEP_TIME}
     others = [rank for rank in opened if rank not in inside]
     if len(others) != 1 or len({one.number for one in inside.values()}) != 1:

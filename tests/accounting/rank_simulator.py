@@ -14,6 +14,7 @@ from otel_goodput._accounting.ranks import Piece, RankStep
 from otel_goodput._accounting.rules import CATEGORY_INDEX, OTHER, RECOVERY
 
 MS = 1_000_000
+NEVER = 1 << 62
 LOAD, SAVE, CUSTOM, INIT, COMPILE = (
     CATEGORY_INDEX[name]
     for name in ("data_loading", "checkpoint_save", "custom", "accelerator_init", "program_startup")
@@ -33,8 +34,9 @@ class SimulatedJob:
     absences: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     # By index of the group that ended with it: when the first died.
     deaths: dict[int, int] = field(default_factory=dict)
-    # When a rank died that had not begun a step in which all others hung, that rank, and when those had begun it.
+    # When a step failed that one rank had not begun, in which all others hung: that rank, and when those had begun it.
     waits: list[tuple[int, int, list[int]]] = field(default_factory=list)
+    starts: list[tuple[int, int, int]] = field(default_factory=list)  # that failed: begin, end, rank
     joins: set[int] = field(default_factory=set)  # ranks that came later
     leaves: dict[int, int] = field(default_factory=dict)  # when ranks left for good
     slow: int = -1  # the rank with the slow loader
@@ -77,7 +79,7 @@ def _crash(
         if hangs:
             job.pieces[victim].append((began[victim], began[victim] + hangs, LOAD, ""))
         death = at[victim] = 1 + began.pop(victim) + hangs  # not when its step before ended
-        if victim in job.groups[-1][1]:
+        if job.groups and victim in job.groups[-1][1]:
             job.waits.append((death, victim, sorted(began.values())))
     group: dict[int, tuple[int, int]] = {}
     ends = {rank: death if rank == victim else max(death, ready, at[rank]) + rng.randrange(1, 60) for rank in members}
@@ -88,9 +90,38 @@ def _crash(
             group[rank] = began[rank], end
             job.steps[rank].append((number, began[rank], end))
         at[rank] = again
-    if not early and death > max(begin for begin, _ in group.values()):
+    missing = [rank for rank in job.begins if rank not in group and job.begins[rank] < death and not job.groups]
+    if missing:  # of the first step of all, each of the others may be expected to take it
+        others = sorted(begin for begin, _ in group.values()) if len(missing) == 1 else [NEVER]
+        job.waits.append((death, min(missing), others))
+    elif not early and death > max(begin for begin, _ in group.values()):
         job.deaths[len(job.groups)] = death
         job.groups.append((number, group))
+
+
+def _fail_to_start(rng: random.Random, job: SimulatedJob, number: int, members: list[int], at: dict[int, int]) -> None:
+    """Once more, all are killed and restarted because one dies, when not all are back."""
+    *present, last = sorted(members, key=lambda rank: at[rank])
+    backs, victim = at.copy(), rng.choice(present)
+    death = max(at[rank] for rank in present[: rng.randrange(present.index(victim), len(present)) + 1])
+    death += rng.randrange(1, 40)
+    if backs[last] <= death:
+        backs[last] = death + rng.randrange(1, 40)
+        job.absences[last][-1] = job.absences[last][-1][0], backs[last]
+    ends: dict[int, int] = {}
+    for rank in members:
+        if backs[rank] >= death:
+            ends[rank] = backs[rank] + rng.randrange(1, 30)
+            continue
+        init = rng.randrange(1 + death - backs[rank])
+        job.pieces[rank] += [(backs[rank], backs[rank] + init, INIT, "")] if init else []
+        ends[rank] = death if rank == victim else death + rng.randrange(30)
+        begun = backs[rank] + init + rng.randrange(3)
+        if begun < death and rng.random() < 0.3:
+            job.steps[rank].append((number, begun, ends[rank]))
+    for rank, end in ends.items():
+        at[rank] = max(ends.values()) + rng.randrange(1, 90)
+        job.absences[rank].append((end, at[rank]))
 
 
 def simulate(
@@ -150,6 +181,8 @@ def simulate(
         work = rng.randrange(1, 60)
         if restarts and 0 < turn < turns - 1 and rng.random() < 0.08:
             _crash(rng, job, number, members, at, began)
+            while len(members) > 1 and rng.random() < 0.25:
+                _fail_to_start(rng, job, number, members, at)
             number = max(0, number - rng.randrange(4))
             continue
         done = max(began.values())
@@ -174,6 +207,7 @@ def simulate(
     for rank in joins.keys() - job.joins:
         for known in (job.steps, job.pieces, job.begins, job.absences):
             del known[rank]  # the job was over before
+    job.starts = _failed_starts(job)
     job.leaves = {rank: at[rank] for rank in leaves if job.steps.get(rank) and rank not in job.groups[-1][1]}
     return job
 
@@ -192,6 +226,27 @@ def every_millisecond(job: SimulatedJob) -> Counter[Owner]:
     return spent
 
 
+def _failed_starts(job: SimulatedJob) -> list[tuple[int, int, int]]:
+    """When ranks were back until one of them, which comes last, died again before all were: from the last one on."""
+    starts: list[tuple[int, int, int]] = []
+    died: dict[int, int] = {}  # since all were there, or the start before: when those ranks are back
+    every = [(begin, end, rank) for rank, absences in job.absences.items() for begin, end in absences]
+    for moment in sorted({begin for begin, _, _ in every}):
+        if not any(begin < moment <= end for begin, end, _ in every):
+            died.clear()
+        for begin, end, rank in sorted(every, key=lambda one: one[2]):
+            if begin != moment:
+                continue
+            if died.get(rank, moment) < moment:
+                since = max(back for back in died.values() if back <= moment)
+                if any(one <= since and moment < back for one, back, other in every if other != rank):
+                    steps = [one for _, one, _ in job.steps[rank] if since <= one < moment]
+                    starts.append((since, min([moment, *steps]), rank))
+                died.clear()
+            died[rank] = end
+    return starts
+
+
 def _owner(job: SimulatedJob, number: int, group: dict[int, tuple[int, int]], moment: int, since: int) -> Owner:
     def doing(rank: int) -> tuple[int, int, int, str]:
         return next((piece for piece in job.pieces[rank] if piece[0] <= moment < piece[1]), (0, 0, OTHER, ""))
@@ -199,6 +254,10 @@ def _owner(job: SimulatedJob, number: int, group: dict[int, tuple[int, int]], mo
     begins = sorted((begin, rank) for rank, (begin, _) in group.items())
     begin, last = begins[-1]
     gone = [(back, -rank) for rank, all_ in job.absences.items() for died, back in all_ if died <= moment < back]
+    start = next((one for one in job.starts if max(one[0], since) <= moment < min(one[1], begin)), None)
+    if start is not None:
+        _, _, category, name = doing(start[2])
+        return NO_STEP, category, name, start[2], False
     if moment < begin and gone:
         return NO_STEP, RECOVERY, "", -max(gone)[1], 2 * len(gone) <= len(job.begins) > 1
     hung = next((one for one in job.waits if since <= moment < one[0] < begin), None)

@@ -19,7 +19,7 @@ from accounting.rank_simulator import MS, SimulatedJob, every_millisecond, repor
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.events import FAILED, NO_STEP, NOT_KNOWN, Event
 from otel_goodput._accounting.job import Cause, JobAccount
-from otel_goodput._accounting.ranks import NOBODY, STEP_TIME, JobStep, Piece, RankMerger, RankStep
+from otel_goodput._accounting.ranks import DIED, NOBODY, STEP_TIME, JobStep, Piece, RankMerger, RankStep
 from otel_goodput._accounting.rules import CATEGORY_INDEX, NAMES, RECOVERY
 from otel_goodput._accounting.totals import Partition
 from otel_goodput._timeline.ranks import digest_of
@@ -222,6 +222,39 @@ def test_a_step_in_which_one_died_is_over_even_if_another_one_completed_it() -> 
         account.feed(rank, [RankStep(number, at + 6 * SECOND, at + 7 * SECOND)], [], at + 7 * SECOND)
     totals = account.totals()
     assert totals.attempts == 2 and totals.run.categories[Category.INFRASTRUCTURE_RECOVERY] == 4 * SECOND
+
+
+@pytest.mark.parametrize("step", [False, True], ids=["in their start", "one in a step"])
+def test_each_start_that_fails_before_all_ranks_are_back_is_a_disruption(step: bool) -> None:
+    """Rank 2 is on a slow host: it comes when the others have died once more."""
+    job = Ranks(3)
+    for _ in range(4):
+        job.step()
+    account, died = job.account, job.at[0]
+    for rank in job.at:
+        account.leave(rank, died, died=True)
+    for attempt in range(3):
+        begin = died + (2 + 20 * attempt) * SECOND
+        for rank in (0, 1):
+            account.join(rank, begin + rank * SECOND)
+            steps = [RankStep(4, begin + 8 * SECOND, NOT_KNOWN)] if step and rank == 0 else []
+            init = Piece(begin + rank * SECOND, begin + (10 - 2 * len(steps)) * SECOND, INIT)
+            account.feed(rank, steps, [init], begin + 10 * SECOND)
+            account.leave(rank, begin + (10 + rank) * SECOND, died=True)
+        account.join(2, begin + 12 * SECOND)
+        account.leave(2, begin + 13 * SECOND, died=True)
+        assert account.totals().attempts == 2 + attempt
+    back = died + 70 * SECOND
+    for rank in job.at:
+        account.join(rank, back)
+    job.at = dict.fromkeys(job.at, back)
+    job.step()
+    totals, ours = account.totals(), (7 if step else 9) * SECOND
+    assert totals.attempts == 5 and sum(totals.disruptions.values()) == 4
+    assert totals.run.categories[Category.ACCELERATOR_INIT] == 3 * ours
+    assert totals.run.categories[Category.INFRASTRUCTURE_RECOVERY] == 70 * SECOND - 3 * ours
+    assert [one.time for one in totals.history] == [died + (3 + 20 * at) * SECOND for at in range(3)] + [back]
+    assert (totals.kept, totals.lost) == (5, 0)
 
 
 def test_what_the_leader_notes_while_ranks_are_away_is_no_sign_of_life_of_the_job() -> None:
@@ -428,21 +461,23 @@ def test_a_rank_that_hangs_in_its_loader_is_the_one_that_is_named_again_and_agai
 
 @pytest.mark.parametrize("ends", ["killed", "the one that hangs first", "the others fail"])
 @pytest.mark.parametrize("again", [False, True], ids=["for good", "restarted"])
-def test_a_rank_that_hangs_in_its_loader_until_all_are_killed_has_that_time(ends: str, again: bool) -> None:
+@pytest.mark.parametrize("steps", [0, 1], ids=["first step", "later"])
+def test_a_rank_that_hangs_in_its_loader_until_all_are_killed_has_that_time(ends: str, again: bool, steps: int) -> None:
     job = Ranks(4)
-    job.step()
+    for _ in range(steps):
+        job.step()
     account, begin = job.account, job.at[2]
     end = begin + 600 * SECOND
     account.feed(2, (), [Piece(begin, end, LOAD)], end)
     for rank in (0, 1, 3):
         piece = Piece(begin, begin + 100 * MS, LOAD)
-        account.feed(rank, [RankStep(1, begin + 100 * MS, NOT_KNOWN)], [piece], end)
+        account.feed(rank, [RankStep(steps, begin + 100 * MS, NOT_KNOWN)], [piece], end)
     live = account.totals(end)
     order = (2, 0, 1, 3) if ends == "the one that hangs first" else (0, 1, 3, 2)
     for at, rank in enumerate(order):
         left = end if rank == 2 else end + at * MS
         if ends == "the others fail" and rank != 2:
-            account.feed(rank, [RankStep(1, begin + 100 * MS, left, FAILED)], (), left)
+            account.feed(rank, [RankStep(steps, begin + 100 * MS, left, FAILED)], (), left)
         account.leave(rank, left, died=ends != "the others fail" or rank == 2)
     back = end + 60 * SECOND
     if again:
@@ -458,6 +493,7 @@ def test_a_rank_that_hangs_in_its_loader_until_all_are_killed_has_that_time(ends
     if not again:
         assert totals.run == live.run
         return
+    assert totals.lost == 0 and totals.attempts == 2
     back_to_work = {
         Category.DATA_LOADING: 100 * MS,
         Category.PRODUCTIVE: SECOND,
@@ -588,6 +624,7 @@ SUMS = re.findall(r"```sum\n(.*?)```", RULES, re.DOTALL)
 LETTERS = {
     "l": LOAD,
     "s": SAVE,
+    "a": INIT,
     "o": CATEGORY_INDEX[Category.OTHER],
     "g": CATEGORY_INDEX[Category.INFRASTRUCTURE_RECOVERY],
     "d": CATEGORY_INDEX[Category.ELASTIC_SLICE_DOWN],
@@ -596,10 +633,15 @@ WIDTH = 11  # of the names of rows
 
 
 def drawn(row: str) -> tuple[list[RankStep], list[Piece]]:
-    """The steps and pieces of a rank; a character is a second."""
+    """The steps and pieces of a rank; a character is a second. If it is away (`g`) after a step, it died in that."""
     steps = [
-        RankStep(int(digit), row.index(digit) * SECOND, (row.rindex(digit) + 1) * SECOND)
-        for digit in sorted({char for char in row if char.isdigit()})
+        RankStep(
+            int(match[0][0]),
+            match.start() * SECOND,
+            match.end() * SECOND,
+            FAILED | DIED if row[match.end() :].startswith("g") else 0,
+        )
+        for match in re.finditer(r"(\d)\1*", row)
     ]
     pieces = [
         Piece(match.start() * SECOND, match.end() * SECOND, LETTERS[match[0][0]])

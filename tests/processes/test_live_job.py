@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from waits import until
 
 import otel_goodput as goodput
 from otel_goodput._accounting import Ledger
-from otel_goodput._accounting.rules import DATA_LOADING, JOB, STEP
+from otel_goodput._accounting.job import Cause
+from otel_goodput._accounting.rules import CATEGORY_INDEX, DATA_LOADING, JOB, STEP
 from otel_goodput._journal.account import Account
+from otel_goodput._journal.job_now import read_now
 from otel_goodput._journal.journal import Journal, Segment
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._live.channels import RankChannel
@@ -25,7 +28,7 @@ from otel_goodput._live.rank_messages import decode
 from otel_goodput._live.ranks import RankExchange
 from otel_goodput._settings import config
 from otel_goodput._tools.cli import main
-from otel_goodput.reports.run import RecordedRun
+from otel_goodput.reports.run import FollowedRun, RecordedRun
 from otel_goodput.semconv import Category
 
 RANK = """
@@ -127,14 +130,51 @@ def test_a_rank_whose_job_is_short_publishes_what_it_did(tmp_path: Path) -> None
     assert [one.number for one in update.steps] == [0] and update.left == update.known >= update.steps[0].end
 
 
-def test_a_job_that_was_killed_goes_on_with_its_own_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    processes = start(tmp_path, 0, 1000, slow=3, dies=60)
-    until((tmp_path / "hangs").exists)
-    own = RecordedRun(RunDirectory(tmp_path / "runs" / "run").of_job)
-    until(lambda: own.folder.attempts(0) and (own.report().totals.last_step or 0) >= 59, pause=0.1)
+def killed_in_the_wait(folder: Path, hangs: int) -> RunDirectory:
+    """Kill all ranks once the leader has noted that they wait for rank 3, which hangs in its loader."""
+    processes = start(folder, 0, 1000, slow=3, dies=hangs)
+    run = RunDirectory(folder / "runs" / "run")
+    until((folder / "hangs").exists)
+    began, waiting = time.time_ns(), Cause(3, CATEGORY_INDEX[Category.DATA_LOADING], "")
+    until(run.of_job.file("now", 0).exists)
+    until(lambda: (now := read_now(run.of_job)).cause == waiting and now.at > began, pause=0.05)
     for process in processes:
         process.send_signal(signal.SIGKILL)
         process.communicate()
+    return run
+
+
+def assert_the_wait_is_in_its_own_records(run: RunDirectory, whole: dict[str, Any], patch: pytest.MonkeyPatch) -> None:
+    """The job's own records say of the wait until the end the same as the journals of all ranks."""
+    patch.setattr("otel_goodput.reports.ranks.MERGED_BYTES", 0)  # the journals are too large to be merged
+    recorded, followed = RecordedRun(run).report(), FollowedRun(run).report().to_json()
+    report = recorded.to_json()
+    assert report["state"] == "died" and "at the end the job waited for rank 3" in str(recorded)
+    for one in (report, followed):
+        assert sum(recorded.totals.run.categories.values()) == recorded.totals.run.elapsed
+        assert one["elapsed_s"] == pytest.approx(whole["elapsed_s"], abs=1)
+        for category, spent in whole["seconds"].items():
+            assert one["seconds"][category] == pytest.approx(spent, abs=1), category
+        waits = {(each["rank"], each["category"]): each["until"] for each in one["ranks"]["waits"]}
+        assert waits[3, "data_loading"] == pytest.approx(whole["ranks"]["waits"][0]["until"], abs=1)
+    assert whole["ranks"]["waits"][0]["rank"] == whole["ranks"]["waiting_for"]["rank"] == 3
+
+
+def test_a_job_that_was_killed_in_its_first_step_waited_for_the_rank_that_had_not_begun_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = killed_in_the_wait(tmp_path, 0)
+    whole = exact(tmp_path, capsys)
+    assert whole["seconds"]["wasted_progress"] == 0 and whole["seconds"]["data_loading"] > 1
+    assert_the_wait_is_in_its_own_records(run, whole, monkeypatch)
+
+
+def test_a_job_that_was_killed_goes_on_with_its_own_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = killed_in_the_wait(tmp_path, 60)
+    with monkeypatch.context() as patch:
+        assert_the_wait_is_in_its_own_records(run, exact(tmp_path, capsys), patch)
     live, _ = finish(start(tmp_path, 40, 60))
     whole = exact(tmp_path, capsys)
     assert live["attempts"] == whole["attempts"] == 2
