@@ -278,10 +278,11 @@ class JobAccount:
     def totals(self, at: int | None = None) -> Totals:
         """Return the totals of the job at `at` (ns; by default at the horizon, beyond which nothing is known)."""
         moment = self._moment(at)
-        parts = [part for name in self.roles for part in self._parts(name, moment)]
+        roles = [self._parts(name, moment) for name in self.roles]
+        parts = [part for role in roles for part in role]
         if not parts:
             return self._first.group.totals(moment)
-        return parts[0][1] if len(parts) == 1 else weighted_totals(parts)
+        return parts[0][1] if len(parts) == 1 else weighted_totals(parts, len(roles[0]))
 
     def totals_of_roles(self, at: int | None = None) -> Mapping[str, Totals]:
         """Return the totals of each role at `at`; see :meth:`totals`."""

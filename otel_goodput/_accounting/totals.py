@@ -137,6 +137,7 @@ class Totals:
         skipped: batches that loops skipped after a restore: their bodies are no steps.
         doubtful: first steps after a restore that look like such batches; counted as steps, because the run had none
             before that tell how long a step takes.
+        kept_by_rank: the fewest and the most kept steps of a rank, in an account of ranks that do not step together.
         rolling: by length, the account of the rolling window that ends `at`.
         recent: (begin, end, account) of the windows of the same lengths that end with the run, which is before `at` if
             its job is over. One that the ledger has not kept for its whole length is missing.
@@ -196,6 +197,7 @@ class Totals:
     last_given: int | None = None
     skipped: int = 0
     doubtful: int = 0
+    kept_by_rank: tuple[int, int] | None = None
 
     def __repr__(self) -> str:
         """The main figures in one line."""
@@ -307,6 +309,8 @@ class Totals:
         if self.stages:
             answer["checkpoints"] = checkpoints.to_json(self.stages, self.rank_stages)
         answer["slice_efficiency"] = dict(self.run.slice_efficiency) or None
+        if self.kept_by_rank is not None:
+            answer["kept_by_rank"] = dict(zip(("fewest", "most"), self.kept_by_rank, strict=True))
         if self.step_time is not None:
             lengths = {f"{name}_s": length / NS for name, length in vars(self.step_time).items() if name != "count"}
             answer["step_time"] = {"count": self.step_time.count, **lengths}

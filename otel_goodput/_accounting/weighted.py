@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 from otel_goodput._accounting.totals import Partition, Totals
 from otel_goodput.semconv import CATEGORIES, STEP_KEPT, STEP_LOST, Category
@@ -74,18 +74,47 @@ def _mean(shares: Iterable[tuple[int, Mapping[str, float]]]) -> dict[str, float]
     return {name: sum(weight * each.get(name, 0.0) for weight, each in known) / total for name in names}
 
 
-def weighted_totals(parts: Sequence[tuple[int, Totals]]) -> Totals:
+# What is of one loop only.
+_OF_LOOP: Final = (
+    "last_step",
+    "last_given",
+    "in_flight_step",
+    "in_flight_since",
+    "executed",
+    "kept",
+    "lost",
+    "pending",
+    "ideal_step_time",
+    "step_time_deviation",
+    "step_time",
+    "step_cadence",
+    "long_steps",
+    "first_step",
+    "since_step",
+    "skipped",
+    "doubtful",
+)
+
+
+def weighted_totals(parts: Sequence[tuple[int, Totals]], of_steps: int | None = None) -> Totals:
     """Return the sum of accounts, with their weights. They are of ranks that do not step together, or of roles.
 
-    What is of one loop only, as the number of steps and their usual length, is that of the first.
+    What is of one loop only, as the number of steps and their usual length, is that of the one of the first `of_steps`
+    (by default of all) that has completed most steps. So the number is about that of the ranks as if they stepped
+    together, which are accounted like that until it is known that they do not.
     """
     all_ = [totals for _, totals in parts]
+    loops = all_[:of_steps]
+    furthest, kept = max(loops, key=lambda totals: totals.executed), [totals.kept for totals in loops]
     first, begins = all_[0], [totals.started_at for totals in all_ if totals.started_at is not None]
     at = max(totals.at for totals in all_)
     elapsed = at - min(begins) - max(totals.excluded for totals in all_) if begins else 0
     spans = [span for span, _ in first.rolling]
+    of_loop: dict[str, Any] = {name: getattr(furthest, name) for name in _OF_LOOP}
     return replace(
         first,
+        **of_loop,
+        kept_by_rank=(min(kept), max(kept)) if len(kept) > 1 else None,
         at=at,
         started_at=min(begins, default=None),
         ended=all(totals.ended for totals in all_),

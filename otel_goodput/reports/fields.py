@@ -85,6 +85,13 @@ class StepsFields(TypedDict):
     lost: int  # those that were repeated after a restart or rollback, failed, or were open when the process died
 
 
+class KeptByRankFields(TypedDict):
+    """How many steps each rank has kept."""
+
+    fewest: int  # of the rank with the fewest
+    most: int  # of the rank with the most
+
+
 class LongPhaseFields(TypedDict):
     """Phases of one name (loads, saves, restores or custom phases) that took far longer than usual (rule R10)."""
 
@@ -349,6 +356,8 @@ class ReportFields(_AlwaysFields, total=False):
     processes: ProcessesFields  # if processes reported their paces
     ranks: RanksFields  # in the account of a job of several ranks
     process: ProcessFields  # in the account of one process of several
+    # in the account of ranks that do not step together; `steps` are those of the rank that has completed most
+    kept_by_rank: KeptByRankFields
     step_time: StepTimeFields | None  # None if no step is kept
     long_steps: LongStepsFields  # if some recur in the latest loop
     long_phases: list[LongPhaseFields]  # if some took far longer than usual; their time keeps its category

@@ -337,6 +337,8 @@ def _indented(name: str, lines: Iterable[str]) -> Iterator[str]:
 
 def _about_steps(report: Mapping[str, Any]) -> Iterator[str]:
     yield _fates(report)
+    if by_rank := report.get("kept_by_rank"):
+        yield f"of the rank that has completed most; each rank has kept {by_rank['fewest']} to {by_rank['most']}"
     given, counted = report.get("last_step_given"), report.get("last_step")
     if given != counted:
         yield f"the loop numbers the latest step {given}; this report counts it as step {counted}"

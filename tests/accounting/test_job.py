@@ -539,3 +539,24 @@ def test_a_clock_that_is_off_by_less_than_a_step_is_not_made_of_steps_that_end_l
     assert job.account.together and not job.account.clocks_disagree
     # Its time is not moved: the others wait for it.
     assert job.account.costs.whole == {Cause(2, LOAD, ""): 100 * 5_000_000}
+
+
+@pytest.mark.parametrize("lengths", [(40, 30, 20, 10), (10, 10, 10, 35), (20, 21)], ids=str)
+def test_the_number_of_steps_does_not_jump_when_ranks_turn_out_not_to_step_together(lengths: tuple[int, ...]) -> None:
+    """It is a metric. It is that of the rank that has completed most."""
+    ms, count = NS // 1000, len(lengths)
+    account, at, taken, before = JobAccount(), [0] * count, [0] * count, (True, 0)
+    for rank in range(count):
+        account.join(rank, 0)
+    for now in range(0, 4000, min(lengths)):
+        for rank, length in enumerate(lengths):
+            steps = list[RankStep]()
+            while at[rank] + length <= now:
+                steps.append(RankStep(taken[rank], at[rank] * ms, (at[rank] + length) * ms))
+                at[rank], taken[rank] = at[rank] + length, taken[rank] + 1
+            account.feed(rank, [*steps, RankStep(taken[rank], at[rank] * ms, NOT_KNOWN)], [], now * ms)
+        totals = account.totals()
+        assert before[1] <= totals.kept <= before[1] + 4, (before, account.together)
+        before = account.together, totals.kept
+    assert before == (False, max(taken)) and totals.executed == totals.kept
+    assert totals.kept_by_rank == (min(taken), max(taken))

@@ -73,6 +73,11 @@ def test_a_process_counts_by_the_devices_that_jax_has_there(tmp_path: Path) -> N
     run = RecordedRun(RunDirectory(tmp_path / "run"))
     report = run.report(exact=True).to_json()
     assert not report["ranks"]["together"]
+    assert report["steps"]["kept"] == 40 and report["kept_by_rank"] == live["kept_by_rank"] == {
+        "fewest": 20,
+        "most": 40,
+    }
+    assert "each rank has kept 20 to 40" in str(run.report(exact=True))
     assert live["seconds"] == report["seconds"] and live["elapsed_s"] == report["elapsed_s"]
     ranks = [run.facts(0, rank) for rank in range(2)]
     assert [0 if one is None else one.devices for one in ranks] == [*DEVICES]

@@ -128,7 +128,11 @@ function figures(model) {
     add(known ? percentOf(one) : "–", which, known ? lostTo(one) : one.reason);
   }
   if (report.steps && report.started_steps) {
-    add(report.steps.kept.toLocaleString("en"), "steps kept");
+    const byRank = report.kept_by_rank;
+    const kept = report.steps.kept.toLocaleString("en");
+    if (byRank && byRank.fewest < byRank.most)
+      add(`${byRank.fewest.toLocaleString("en")} to ${byRank.most.toLocaleString("en")}`, "steps kept, by rank");
+    else add(report.steps.kept.toLocaleString("en"), "steps kept");
     if (report.steps.lost)
       add(report.steps.lost.toLocaleString("en"), "steps lost", "steps whose work a restart or rollback threw away");
   }
