@@ -117,14 +117,18 @@ class Disruptions(State):
         at = self.restart()
         return at is not None and self.latest[at].attempt == attempt
 
-    def restart_again(self, gap: int, wasted: int, time: int) -> None:
-        """The latest job is over, and began again at `time`, `gap` ns after it; its steps in flight `wasted` ns."""
+    def restart_again(self, gap: int, wasted: int, time: int, last: int | None, kept: int | None) -> None:
+        """The latest job is over, and began again at `time`, `gap` ns after it; its steps in flight `wasted` ns.
+
+        The `last` step that it did and the highest that is `kept` are those that the next job goes back from.
+        """
         if (at := self.restart()) is not None:
             before = self.latest[at]
             self.change_restart(
-                recovery=before.recovery + gap, wasted=before.wasted + wasted, time=time, to_step=None,
-                first_step=None, regained=None, startup=None, restored=None,
+                recovery=before.recovery + gap, wasted=before.wasted + wasted, time=time, from_step=last, to_step=None,
+                kept_step=kept, first_step=None, regained=None, startup=None, restored=None,
             )  # fmt: skip
+            self.awaited = kept
 
     def change_restart(self, **fields: Any) -> None:
         """Set these fields of the one that the latest job began with."""

@@ -145,7 +145,7 @@ class StepHistory(KeptSteps):
         self.life.begun = True
         self.job_begin, self.first_step, self.disruptions.awaited = time, None, None
         if again:
-            self.disruptions.restart_again(gap, self.interrupted, time)
+            self.disruptions.restart_again(gap, self.interrupted, time, self.last_step, self.top())
         elif not first:
             attempt, wasted, top = self.life.number + 1, self.interrupted, self.top()
             self.disruptions.begin(

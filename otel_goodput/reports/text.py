@@ -406,7 +406,8 @@ def _disruption(entry: Mapping[str, Any], *, known: bool) -> Iterator[str]:
     costs = [f"{format_duration(entry[name])} {what}" for name, what, always in _COSTS if always or entry.get(name)]
     went = ""
     if entry["from_step"] is not None and entry["to_step"] is not None:
-        went = f"; went back from step {entry['from_step']} to {entry['to_step']}"
+        back = entry["to_step"] <= entry["from_step"]
+        went = f"; {'went back' if back else 'went on'} from step {entry['from_step']} to {entry['to_step']}"
     yield f"      cost {format_duration(entry['cost_s'])}: {', '.join(costs)}{went}"
     after = []
     if entry.get("first_step_s") is not None:

@@ -431,7 +431,10 @@ def test_a_step_that_one_rank_began_before_the_death_and_another_after_it_is_no_
         account.feed(rank, [RankStep(number, back + SECOND, back + 2 * SECOND)], [], back + 2 * SECOND)
     totals = account.totals()
     assert (sum(totals.disruptions.values()), totals.attempts) == (1, 2)
-    assert (totals.history[0].died, totals.history[0].recovery) == (died, back - died - 40 * MS)
+    (one,) = totals.history
+    assert (one.died, one.recovery) == (died, back - died - 40 * MS)
+    assert (one.from_step, one.to_step, one.kept_step) == (number, number, number)
+    assert (one.first_step, one.regained) == (2 * SECOND, 2 * SECOND)
     assert (totals.kept, totals.lost) == (5, 1)
 
 

@@ -190,7 +190,7 @@ const FACTS = {
       lengthRow("cost", one.recovery_ns + one.wasted_ns),
     ];
     if (one.to_step !== null && one.from_step !== null)
-      rows.push(["went back", `from step ${one.from_step} to ${one.to_step}`, null]);
+      rows.push([one.to_step > one.from_step ? "went on" : "went back", `from step ${one.from_step} to ${one.to_step}`, null]);
     if (one.first_step_ns !== null) rows.push(lengthRow("to the first step", one.first_step_ns));
     if (one.regained_ns !== null) rows.push(lengthRow(`to regain step ${one.kept_step}`, one.regained_ns));
     rows.push(["where", one.attempt === null ? "within the process, without a restart" : `before attempt ${one.attempt}`, null]);

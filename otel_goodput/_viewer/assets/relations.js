@@ -161,7 +161,7 @@ const RELATIONS = {
       for (let at = from; at < steps.rows && again < 0; at++) if (isStep(steps, at, one.to_step)) again = at;
       if (again >= 0)
         relations.push({
-          title: `went back to step ${one.to_step}`,
+          title: `${one.from_step !== null && one.to_step > one.from_step ? "went on with" : "went back to"} step ${one.to_step}`,
           detail: `${duration(steps.start[again] - one.time)} after the restart`,
           goal: goalOf("step", again),
           from: { lane: "steps", time: died },
