@@ -15,8 +15,10 @@ from otel_goodput._accounting import rules
 from otel_goodput._accounting.disruption import Disruption
 from otel_goodput._accounting.events import NO_STEP, Event
 from otel_goodput._accounting.phase_history import Phases
+from otel_goodput._accounting.rank_clocks import RankClock, spread_of
 from otel_goodput._accounting.totals import Totals
 from otel_goodput._journal import records
+from otel_goodput._journal.clock_offsets import clocks_of, read_offsets
 from otel_goodput._journal.rundir import ListedRun, RunDirectory
 from otel_goodput._text.durations import NS
 from otel_goodput.semconv import Reason
@@ -194,17 +196,24 @@ def culprits(run: RunDirectory, history: Sequence[Disruption]) -> dict[int, Culp
         return by_attempt
     run = ListedRun(run.path)
     few = processes if len(processes) <= MOST_PROCESSES else []
+    clocks = clocks_of(read_offsets(run))
     for entry in history[-MOST_ATTEMPTS:]:
         if entry.attempt is not None and entry.reason in (Reason.SIGNAL, Reason.CRASH):
-            ends = [_death(run, process, entry.attempt - 2) for process in few]
+            attempt = entry.attempt - 2
+            of_attempt = {process: one[attempt] for process, one in clocks.items() if attempt in one}
+            ends = [_death(run, process, attempt, of_attempt.get(process)) for process in few]
             deaths = [death for death in ends if death is not None]
+            spread = spread_of(one.offsets[-1] for one in of_attempt.values())
             unknown = Culprit(entry.reason, None, known=False)
-            by_attempt[entry.attempt] = culprit(deaths, entry.reason) if len(deaths) > 1 else unknown
+            by_attempt[entry.attempt] = culprit(deaths, entry.reason, spread) if len(deaths) > 1 else unknown
     return by_attempt
 
 
-def culprit(deaths: Iterable[Death], reason: str) -> Culprit:
-    """Return why several processes ended; `reason` is that of the leader's journal alone."""
+def culprit(deaths: Iterable[Death], reason: str, spread: int = 0) -> Culprit:
+    """Return why several processes ended; `reason` is that of the leader's journal alone.
+
+    `spread`: how far clocks of two of them may be apart after they were corrected, ns.
+    """
     ended = sorted((one for one in deaths if not one.clean), key=lambda one: one.sign)
     crashed = [one for one in ended if not one.announced]
     if not crashed:
@@ -214,13 +223,13 @@ def culprit(deaths: Iterable[Death], reason: str) -> Culprit:
     failed = [one for one in crashed if one.failed]
     killed = [one for one in crashed if failed and not one.failed and one.sign <= failed[0].sign]
     if len(killed) != 1 or len(crashed) == len(ended):  # launchers announce the end to those that they end
-        killed = [one for one in killed if one.sign < failed[0].sign - APART_NS]
+        killed = [one for one in killed if one.sign < failed[0].sign - APART_NS - spread]
     if killed:
         failed, crashed = [], killed  # the others failed because of it
     first, *others = failed or crashed
     if len(failed) == 1 or not others:
         return Culprit(Reason.CRASH, first.process)
-    apart = others[0].sign - first.sign > (RAISED_NS if failed else APART_NS)
+    apart = others[0].sign - first.sign > spread + (RAISED_NS if failed else APART_NS)
     return Culprit(Reason.CRASH, first.process if apart else None, known=apart)
 
 
@@ -235,8 +244,11 @@ def _waited_for(ended: Sequence[Death]) -> int | None:
     return one.process if late and all(each.acted <= ended[0].sign - WAITED_NS for each in waiting) else None
 
 
-def _death(run: RunDirectory, process: int, attempt: int) -> Death | None:
-    """Read how a process ended in an attempt (from 0) from its last segment; None if it left none."""
+def _death(run: RunDirectory, process: int, attempt: int, clock: RankClock | None) -> Death | None:
+    """Read how a process ended in an attempt (from 0) from its last segment; None if it left none.
+
+    `clock` corrects its times, if they are not by the leader's clock.
+    """
     segments = run.segments(process, attempt, lambda *_: None)
     if not segments:
         return None
@@ -249,4 +261,7 @@ def _death(run: RunDirectory, process: int, attempt: int) -> Death | None:
         life.take(event)
     clean, failed = life.ended == ENDED and not life.announced, life.ended == FAILED
     step = life.reached if life.inside else None
-    return Death(process, life.last, life.announced, clean, failed, step, life.reached, life.acted)
+    last, acted = life.last, life.acted
+    if clock is not None:
+        last, acted = clock.common(last), clock.common(acted)
+    return Death(process, last, life.announced, clean, failed, step, life.reached, acted)

@@ -16,6 +16,8 @@ import warm
 
 from benchmarks.container import Container
 from otel_goodput._accounting.events import NO_STEP
+from otel_goodput._accounting.rules import NS
+from otel_goodput._journal.clock_offsets import KnownOffset, write_offsets
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._timeline.run_state import APART_NS, RAISED_NS, WAITED_NS, Culprit, Death, culprit
 from otel_goodput._viewer.document import document
@@ -25,6 +27,8 @@ from otel_goodput.reports.run_view import RunView
 
 RANK = """
 import os, signal, sys, time
+real, ahead = time.time_ns, int(os.environ.get("AHEAD", "0").split(",")[-int(os.environ["RANK"])])
+time.time_ns = lambda: real() + ahead
 import otel_goodput as goodput
 how = sys.argv[1]
 goodput.configure("ranks", run_id="run", exporters="none")
@@ -117,6 +121,21 @@ def test_the_launcher_ends_the_others_when_one_crashes(how: str, rank: int, tmp_
     assert f"crash (process {rank})" in entry["text"]
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_who_failed_first_is_known_on_hosts_whose_clocks_differ(first: int, tmp_path: Path) -> None:
+    """The clock of rank 1 is ten minutes ahead, or behind, so that by their own clocks the other one was first."""
+    ahead = (600 if first else -600) * NS
+    processes = start(tmp_path, ["raise", "raise"], AHEAD=f"0,{ahead}")
+    go_on(processes[first])
+    processes[first].communicate(timeout=60)
+    time.sleep(RAISED_NS / NS)  # until the other one fails, because of that
+    go_on(processes[1 - first])
+    processes[1 - first].communicate(timeout=60)
+    write_offsets(RunDirectory(tmp_path / "goodput" / "run"), 0, [KnownOffset(1, 0, 0, ahead, 1000)])
+    entry = disruption(tmp_path)
+    assert (entry["reason"], entry["process"]) == ("crash", first)
+
+
 def test_the_scheduler_ends_all_at_its_time_limit(tmp_path: Path) -> None:
     processes = start(tmp_path, ["wait", "wait"], SLURM_JOB_END_TIME=str(int(time.time()) + 100))
     for process in processes:
@@ -187,3 +206,9 @@ def test_the_one_that_all_others_waited_for_is_named(deaths: list[Death], expect
 )
 def test_what_the_order_of_deaths_tells(deaths: list[Death], expected: Culprit) -> None:
     assert culprit(deaths, "signal") == expected
+
+
+def test_the_order_of_deaths_is_not_known_more_exactly_than_their_clocks() -> None:
+    deaths = [death(0, 9 + 2 * RAISED_NS, failed=True), death(1, 8, failed=True)]
+    assert culprit(deaths, "signal", RAISED_NS) == Culprit("crash", 1)
+    assert culprit(deaths, "signal", 2 * RAISED_NS) == Culprit("crash", None, known=False)
