@@ -116,8 +116,17 @@ class JobAccount:
         The times of its updates `since` then (ns, by its own clock) are corrected by that; 0: its process is a new one.
         """
         self._clocks.set(rank, Offset(since, ahead, bound))
+        self._set_spread()
+
+    @property
+    def spread(self) -> int:
+        """How far clocks of two ranks may be apart in what is not decided yet, ns."""
+        return max(self._spread, self._clocks.spread(self.horizon))
+
+    def _set_spread(self) -> None:
+        spread = self.spread
         for role in (self._first, *self._roles.values()):
-            role.group.merger.spread = max(self._spread, self._clocks.spread)
+            role.group.merger.spread = spread
 
     def expect(self, ranks: Iterable[int]) -> None:
         """Decide nothing before all these `ranks` have joined, or were silent for ``SILENT`` after the first update."""
@@ -158,6 +167,7 @@ class JobAccount:
             self.leave(rank, update.left, died=False)
         if self._latest - self._looked >= _LOOK:
             self._looked = self._latest
+            self._set_spread()
             if self._latest - self._began > SILENT:
                 self._expected.clear()
             held = sum(role.group.merger.held() for role in self._roles.values())
@@ -212,8 +222,7 @@ class JobAccount:
     def _role(self, rank: int) -> RoleAccount:
         role = self._role_of.setdefault(rank, "")
         if role not in self._roles:
-            spread = max(self._spread, self._clocks.spread)
-            self._roles[role] = RoleAccount(self._spans, spread, self._expected) if self._roles else self._first
+            self._roles[role] = RoleAccount(self._spans, self.spread, self._expected) if self._roles else self._first
         return self._roles[role]
 
     # --- the account --------------------------------------------------------------------------------------------------

@@ -64,6 +64,13 @@ class RankClock:
             at -= 1
         return max(self._floors[at], time - self.offsets[at].ahead)
 
+    def least_exact(self, since: int) -> Offset:
+        """Return the offset with the largest bound of those in force `since` a moment of the common clock, ns."""
+        until = [*self._floors[1:], NEVER]
+        return max(
+            (one for one, end in zip(self.offsets, until, strict=True) if end > since), key=lambda one: one.bound
+        )
+
     def event(self, event: Event) -> Event:
         """Return an event by the common clock, with the device end that may be in it."""
         known = event.kind in (START, MARK) and 0 < event.arg < NEVER
@@ -112,6 +119,8 @@ class RankClocks:
         """Note how far the clock of `rank` is ahead of the common one, and since when; 0: its process is a new one."""
         if not offset.since:
             self._clocks[rank] = RankClock()
+        elif rank not in self._clocks:  # so far it did not matter, or was not known
+            self._clocks[rank] = RankClock([Offset(0, 0, 0)])
         self._clocks[rank].set(offset)
 
     @property
@@ -119,10 +128,9 @@ class RankClocks:
         """The latest offset of each rank that has one."""
         return {rank: clock.offsets[-1] for rank, clock in sorted(self._clocks.items())}
 
-    @property
-    def spread(self) -> int:
-        """How far two corrected clocks may be apart, ns."""
-        return spread_of(self.offsets.values())
+    def spread(self, since: int) -> int:
+        """Return how far two corrected clocks may be apart, in times of the common clock `since` a moment, ns."""
+        return spread_of(clock.least_exact(since) for clock in self._clocks.values())
 
     def common(self, rank: int, time: int) -> int:
         """Return a time of `rank` (ns) by the common clock."""

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from otel_goodput._accounting.job import JobAccount
 from otel_goodput._accounting.rank_clocks import Offset
-from otel_goodput._journal.clock_offsets import read_offsets
+from otel_goodput._journal.clock_offsets import KnownOffset, clocks_of, read_offsets
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._live import handover
 from otel_goodput._live.channels import RETRY_S, Channel
@@ -88,50 +88,70 @@ class Watch:
         return seen, signs
 
 
+class KnownClocks:
+    """Corrects the times of each rank as the leader did, by the attempt of its process."""
+
+    def __init__(self, known: Sequence[KnownOffset]) -> None:
+        self._clocks = clocks_of(known)
+        self._attempts: dict[int, int] = {}  # of the processes whose offsets are in force
+
+    def of(self, rank: int, attempt: int) -> Sequence[Offset]:
+        """Return the offsets of a rank in an attempt."""
+        clock = self._clocks.get(rank, {}).get(attempt)
+        return () if clock is None else clock.offsets
+
+    def correct(self, job: JobAccount, rank: int, attempt: int) -> None:
+        """Have the times of a rank be corrected, whose process is that of an attempt."""
+        if self._attempts.get(rank) != attempt:
+            self._attempts[rank] = attempt
+            offsets = self.of(rank, attempt)
+            for offset in (Offset(0, 0, 0), *offsets) if offsets or rank in job.offsets else ():
+                job.offset(rank, offset.ahead, offset.bound, offset.since)
+
+
+class Begun(NamedTuple):
+    """The leader's account, to be continued: records in memory, and how far the clocks of ranks are ahead."""
+
+    records: JobRecords
+    job: JobAccount
+    clocks: KnownClocks
+
+
 def account_so_far(
     run: RunDirectory | None, channel: Channel, own: int, attempt: int, spans: Sequence[int], now: int
-) -> tuple[JobRecords, JobAccount] | None:
+) -> Begun | None:
     """Return the leader's account, to be continued in memory; None if there is none, or none from which to go on.
 
     It is in the leader's records, or in the store, whichever knows more. `now` is by the clock of the rank `own`, ns.
     Updates that come after an account that is old are gone.
     """
-    best: tuple[int, JobRecords, Mapping[int, Sequence[Offset]]] | None = None
-    for records, offsets in _accounts(run, channel, attempt, spans):
-        settled = records.account.ledger.settled
-        ahead = offsets[own][-1].ahead if own in offsets else 0  # of the leader's clock, which is the common one
+    best: tuple[int, JobRecords, KnownClocks] | None = None
+    for records, clocks in _accounts(run, channel, spans):
+        settled, offsets = records.account.ledger.settled, clocks.of(own, attempt)
+        ahead = offsets[-1].ahead if offsets else 0  # of the leader's clock, which is the common one
         goes_on = settled.begin is not None and settled.alive and records.together
         if goes_on and now - ahead - settled.now < KEPT_NS and (best is None or settled.now > best[0]):
             if best is not None:
                 best[1].close()
-            best = settled.now, records, offsets
+            best = settled.now, records, clocks
         else:
             records.close()
     if best is None:
         return None
-    _, records, offsets = best
+    _, records, clocks = best
     job = JobAccount(spans, SPREAD, records.account.ledger, records.record)
     job.remember(records.costs)
-    for rank, every in offsets.items():
-        for offset in every:
-            job.offset(rank, offset.ahead, offset.bound, offset.since)
-    return records, job
+    clocks.correct(job, own, attempt)
+    return Begun(records, job, clocks)
 
 
 def _accounts(
-    run: RunDirectory | None, channel: Channel, attempt: int, spans: Sequence[int]
-) -> Iterator[tuple[JobRecords, Mapping[int, Sequence[Offset]]]]:
+    run: RunDirectory | None, channel: Channel, spans: Sequence[int]
+) -> Iterator[tuple[JobRecords, KnownClocks]]:
     """Yield the accounts that there are, with how far the clocks of ranks are ahead."""
     if run is not None:
-        offsets: dict[int, list[Offset]] = {}
-        for one in sorted(read_offsets(run)):
-            if one.attempt == attempt:
-                offsets.setdefault(one.rank, []).append(Offset(one.since, one.ahead, one.bound))
-        yield JobRecords(run, spans, writes=False), offsets
+        yield JobRecords(run, spans, writes=False), KnownClocks(read_offsets(run))
     if data := channel.handed_over():
         with containing("the account that the leader has left"):
             handed = handover.decode(data, spans)
-            yield (
-                JobRecords(None, spans, writes=False, handed=handed),
-                {rank: [Offset(0, offset.ahead, offset.bound)] for rank, offset in handed.offsets.items()},
-            )
+            yield JobRecords(None, spans, writes=False, handed=handed), KnownClocks(handed.offsets)

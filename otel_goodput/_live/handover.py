@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from otel_goodput._accounting import Ledger
 from otel_goodput._accounting.codec import COUNT, NUMBER, Blob, Blobs, Each, Row
-from otel_goodput._accounting.rank_clocks import Offset
 from otel_goodput._journal import state_file
+from otel_goodput._journal.clock_offsets import KnownOffset
 from otel_goodput._journal.job_waits import JobWaits, plain_waits, waits_of
 from otel_goodput._live.channels import GIVEN
 from otel_goodput._runtime import files
@@ -25,21 +25,22 @@ EVERY_S: Final = 15.0  # up to so long, if it takes no more than
 _SHARE: Final = 1000  # one part in so many of a core
 MOST: Final = files.MIB  # bytes; a larger one is not left
 FORM: Final = state_file.Form("account of a job", b"OGACCNT\0", 1, 16 * files.MIB, MOST)
-_OFFSETS: Final = Each(Row(COUNT, COUNT, NUMBER, COUNT))
+OFFSETS: Final = 1024  # of clocks; the latest ones are left
+_OFFSETS: Final = Each(Row(COUNT, COUNT, COUNT, NUMBER, COUNT, make=KnownOffset._make))
 
 
 class Handover(NamedTuple):
-    """An account: the ledger of the job's own records, what it waited for, and how far clocks are ahead, by rank."""
+    """An account: the ledger of the job's own records, what it waited for, and how far clocks are ahead."""
 
     ledger: Ledger
     waits: JobWaits
-    offsets: Mapping[int, Offset]
+    offsets: Sequence[KnownOffset]
 
 
-def encode(ledger: tuple[dict[str, Any], list[Blob]], waits: JobWaits, offsets: Mapping[int, Offset]) -> bytes:
+def encode(ledger: tuple[dict[str, Any], list[Blob]], waits: JobWaits, offsets: Sequence[KnownOffset]) -> bytes:
     """Return the bytes of an account, whose ledger was dumped; none if they are too many."""
     head, blobs = ledger
-    rows = [(rank, *offset) for rank, offset in offsets.items()]
+    rows = [tuple(one) for one in offsets[-OFFSETS:]]
     text = state_file.text_of({"ledger": head, "waits": plain_waits(waits), "offsets": rows})
     data = b"".join(state_file.pieces(FORM, text, blobs))
     return data if len(data) <= FORM.most else b""
@@ -53,8 +54,7 @@ def decode(data: bytes, spans: Sequence[int]) -> Handover:
     head, blobs = state_file.opened(data, FORM)
     ledger = Ledger.load(head["ledger"], blobs, spans)
     prove(Restored(ledger, last_sign=ledger.settled.now))
-    rows = _OFFSETS.load(head["offsets"], Blobs())
-    return Handover(ledger, waits_of(head["waits"]), {rank: Offset(*offset) for rank, *offset in rows})
+    return Handover(ledger, waits_of(head["waits"]), _OFFSETS.load(head["offsets"], Blobs()))
 
 
 class Covered:

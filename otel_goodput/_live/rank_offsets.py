@@ -18,7 +18,7 @@ from otel_goodput._live.rank_messages import ClockSigns, RankMessage
 
 CLOSE: Final = 1_000_000  # ns; clocks that are no further apart are not corrected
 SET: Final = 1_000_000_000  # ns; if those of processes of one host are further apart, its clock was set in between
-HELD_S: Final = 15.0  # what a rank has published waits so long for its clock to be known
+HELD_S: Final = 60.0  # what a rank has published waits so long for its clock to be known: for two tries to measure it
 MEASURING: Final = 2  # ranks of each host that measure its clock
 HOSTS: Final = 64
 
@@ -55,6 +55,11 @@ class RankOffsets:
         self._processes: dict[int, _Process] = {}
         self._held: dict[int, list[RankMessage]] = {}
         self._since: dict[int, float] = {}  # when it was begun to hold back those of a rank, s, monotonic
+
+    @property
+    def in_force(self) -> Sequence[KnownOffset]:
+        """All offsets that matter, those of earlier attempts first."""
+        return self._known
 
     @property
     def measuring(self) -> Sequence[int]:

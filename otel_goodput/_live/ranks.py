@@ -108,6 +108,7 @@ class RankExchange:
         self._held = 0  # how many these are, with their steps and pieces
         self._latest: dict[int, RankUpdate] = {}  # the latest update of each rank
         self._claims = Claims()
+        self._known_clocks: deputy.KnownClocks | None = None  # of a deputy
         self._aside: dict[int, int] = {}  # the latest sign of life of ranks without which a deputy goes on, ns
         self._places: dict[int, tuple[str, int]] = {}  # host and pid of each rank
         self._number = 0  # of the next message
@@ -275,7 +276,7 @@ class RankExchange:
                 reached, state = ledger.settled.now, ledger.dump() if job.together else None
                 begun = ledger.settled.begin is not None
             self._covered.reach(NEVER if state is None else reached if begun else 0, job.common_time)
-            account = b"" if state is None else handover.encode(state, waits, job.offsets)
+            account = b"" if state is None else handover.encode(state, waits, self._offsets.in_force)
         channel.hand_over(account, self._covered.counts)
 
     def _now(self, job: JobAccount) -> JobNow:
@@ -341,7 +342,7 @@ class RankExchange:
         begun = deputy.account_so_far(self._run, channel, self._own, self._attempt, config.windows, now)
         if begun is None:
             return None
-        records, job = begun
+        records, job, self._known_clocks = begun
         self._reached = self._began = records.account.ledger.settled.now
         self._before = dict(job.costs.whole)
         job.place(self._own, config.role or "", self._known_devices())
@@ -421,6 +422,8 @@ class RankExchange:
             shared = self._channel is not None and self._channel.shares_folder(rank)
             self._offsets.take(rank, message, shared=shared)
         else:
+            if self._known_clocks is not None:
+                self._known_clocks.correct(job, rank, message.attempt)
             self._feed(job, rank, job.by_common_clock(rank, message.update))
 
     def _refuse(self, rank: int, first: RankMessage, second: RankMessage) -> None:

@@ -234,7 +234,8 @@ def _feed(account: JobAccount, folder: RunDirectory, digests: Mapping[int, RankD
         attempt = folder.attempts(rank)[-1]
         facts = facts_of(folder, attempt, rank)
         if (clock := clocks.get(rank, {}).get(attempt)) is not None:  # the digest is by the common clock already
-            account.offset(rank, *clock.offsets[-1][1:])
+            for offset in clock.offsets:
+                account.offset(rank, offset.ahead, offset.bound, offset.since)
         account.place(rank, "" if facts is None else facts.role, 0 if facts is None else facts.devices)
         account.join(rank, digest.begin)
     if digests:

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 
 from otel_goodput._accounting.clock_readings import Reading, Readings, exchanged, stamped
 from otel_goodput._accounting.events import ATTEMPT, END, NOT_KNOWN, START, Event, TurnColumns, each_of
+from otel_goodput._accounting.job import JobAccount
 from otel_goodput._accounting.rank_clocks import Offset, RankClock, by_common_clock
+from otel_goodput._accounting.rank_updates import RankUpdate
+from otel_goodput._accounting.ranks import RankStep
 
 S = 10**9
 BEGIN = 1_764_000_000 * S
@@ -109,3 +112,27 @@ def test_turns_are_corrected_as_their_events_are() -> None:
         turns = TurnColumns(3, [time - 9 for time in begun], [*begun], range(5, 14))
         (attempt, *moved) = each_of(by_common_clock([Event(1, ATTEMPT, step=1), turns], {1: clock}))
         assert moved == [clock.event(event) for event in turns.events()] and attempt.kind == ATTEMPT
+
+
+def test_steps_are_judged_by_how_exactly_their_clocks_were_known_then() -> None:
+    """Those of one rank wait for others while its clock is measured again, and better."""
+    ms = S // 1000
+    job, ahead, error = JobAccount(spread=5 * ms), 600 * S, 15 * ms
+    ends = [BEGIN + (number + 1) * 20 * ms for number in range(100)]
+    fast = [RankStep(number, end - 15 * ms, end, 0) for number, end in enumerate(ends)]
+    late = [RankStep(number, ahead + end - 2 * ms, ahead + end, 0) for number, end in enumerate(ends)]
+
+    def update(steps: list[RankStep], shift: int) -> RankUpdate:
+        known = steps[-1].end
+        return RankUpdate(BEGIN + shift, known, known, NOT_KNOWN, steps, [], None)
+
+    job.offset(1, ahead - error, 20 * ms)
+    job.update(0, update(fast[:10], 0))
+    job.update(1, update(late[:50], ahead))
+    job.offset(1, ahead, ms, late[49].end + 1)
+    job.update(0, update(fast[10:50], 0))
+    for begin in range(50, 100, 10):
+        job.update(1, update(late[begin : begin + 10], ahead))
+        job.update(0, update(fast[begin : begin + 10], 0))
+    assert job.together
+    assert job.spread == 5 * ms, "all that was reported by the clock as it was known before is decided"

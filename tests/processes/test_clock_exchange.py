@@ -12,6 +12,7 @@ import pytest
 from waits import until
 
 from otel_goodput._accounting.events import NOT_KNOWN
+from otel_goodput._accounting.job import JobAccount
 from otel_goodput._accounting.rank_clocks import Offset
 from otel_goodput._accounting.rank_updates import RankUpdate
 from otel_goodput._journal.clock_offsets import KnownOffset, latest_offsets, read_offsets, write_offsets
@@ -138,13 +139,29 @@ def test_what_a_rank_published_waits_for_its_clock_to_be_known(leader: Leader) -
 def test_it_does_not_wait_for_long_nor_at_the_end(leader: Leader) -> None:
     unknown = ClockSigns(THERE, 500 * S)
     assert leader.take(message(BEGIN, unknown)) == []
-    leader.now += 16 * S
+    leader.now += round(rank_offsets.HELD_S + 1) * S
     assert leader.take() == [Offset(0, 0, 0)] and leader.take(message(BEGIN + 1, unknown)) == [None]
     assert leader.take(message(BEGIN, unknown._replace(host=9)), rank=2) == []
     assert leader.take(rank=2, last=True) == [Offset(0, 0, 0)] and leader.recorded == []
     # Once it is known, it holds from then on.
     late = leader.take(message(BEGIN + 2, unknown._replace(leader=(HERE, 0, 2))))
     assert [one and one[:2] for one in late] == [(BEGIN + 2, 500 * S + 1)]
+
+
+def test_a_clock_that_becomes_known_late_is_corrected_from_then_on(leader: Leader) -> None:
+    """As if there was no way to measure it in the first seconds: what the rank did until then is not corrected."""
+    job, unknown = JobAccount(), ClockSigns(THERE, 500 * S)
+    leader.now += round(rank_offsets.HELD_S + 1) * S
+    late = message(BEGIN + 2 * S, unknown._replace(leader=(HERE, 0, 2)))
+    for one in (message(BEGIN, unknown), message(BEGIN + S, unknown), late):
+        for offset in leader.take(one, last=True):
+            if offset is not None:
+                job.offset(1, offset.ahead, offset.bound, offset.since)
+    assert job.by_common_clock(1, message(BEGIN, unknown).update).at == BEGIN
+    assert job.by_common_clock(1, message(BEGIN + 600 * S, unknown).update).at == BEGIN + 100 * S - 1
+    only = JobAccount()
+    only.offset(1, 500 * S, 1, BEGIN + S + 1)  # the first one did not matter
+    assert only.common_time(1, BEGIN) == BEGIN and only.common_time(1, BEGIN + 600 * S) == BEGIN + 100 * S
 
 
 def test_a_clock_that_drifts_is_corrected_again_from_then_on(leader: Leader) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import warm
+from waits import until
 
 from otel_goodput._journal.clock_offsets import latest_offsets, read_offsets
 from otel_goodput._journal.rundir import RunDirectory
@@ -108,3 +109,95 @@ def test_clocks_that_agree_are_left_alone(tmp_path: Path) -> None:
     assert without(live) == without(report)
     assert report["ranks"]["together"] and report["ranks"]["clocks"] == [] and report["ranks"]["clock_spread"] == 0
     assert not [*tmp_path.glob("runs/run/journal/*.offsets")] and not [*tmp_path.glob("runs/run/journal/*.clock")]
+
+
+HANGING = """
+import json, os, sys, threading, time
+from pathlib import Path
+rank, folder = int(os.environ["RANK"]), Path(sys.argv[1])
+real, ahead = time.time_ns, int(float(sys.argv[2]) * 1e9) * rank
+time.time_ns = lambda: real() + ahead
+from otel_goodput._live import clock_exchange, ranks
+ranks.EVERY_S, clock_exchange._BOOT = 0.2, folder / f"boot-{rank}"
+clock_exchange._BOOT.write_text(str(rank))
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+import otel_goodput as goodput
+reader = InMemoryMetricReader()
+goodput.configure("hanging", run_id="run", directory=folder / "runs", exporters="none", metric_readers=[reader])
+
+def waits():
+    metrics = [metric for one in reader.get_metrics_data().resource_metrics for scope in one.scope_metrics
+               for metric in scope.metrics if metric.name == "goodput.rank.wait.time"]
+    points = [point for metric in metrics for point in metric.data.data_points]
+    return {point.attributes["goodput.rank"]: point.value for point in points}
+
+def answer():
+    for _ in sys.stdin:
+        print(json.dumps({**goodput.report().to_json(), "metrics": waits()}), flush=True)
+
+threading.Thread(target=answer, daemon=True).start()
+with goodput.job():
+    for number in range(10):
+        with goodput.data_loading():
+            while number == 9 and rank == 1:
+                time.sleep(1)
+        with goodput.step(number):
+            (folder / f"{number}-{rank}").touch()
+            while not (folder / f"{number}-{1 - rank}").exists():
+                time.sleep(0.001)
+"""
+
+
+@pytest.mark.parametrize("ahead", [pytest.param(600, marks=pytest.mark.release), -600])
+def test_the_rank_that_hangs_is_the_one_that_is_accused_whatever_its_clock_says(
+    ahead: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Live, in metrics, in the report of merged journals, and in that from the job's own records."""
+    pipe = subprocess.PIPE
+    processes = [
+        warm.Process(
+            [sys.executable, "-c", HANGING, str(tmp_path), str(ahead)],
+            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"},
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    leader = processes[0]
+
+    def live() -> dict[str, Any]:
+        assert leader.stdin is not None and leader.stdout is not None
+        leader.stdin.write("\n")
+        leader.stdin.flush()
+        report: dict[str, Any] = json.loads(leader.stdout.readline())
+        return report
+
+    def accused(report: Mapping[str, Any]) -> tuple[int, str] | None:
+        who = report.get("ranks", {}).get("waiting_for")
+        return None if who is None else (who["rank"], who["category"])
+
+    try:
+        until((tmp_path / "9-0").exists)
+        until(lambda: accused(live()) == (1, "data_loading"))
+        before = live()["metrics"].get("1", 0.0)
+        until(lambda: live()["metrics"].get("1", 0.0) > before + 0.5)
+        report = live()
+        assert set(report["metrics"]) <= {"1", "other"}
+        folder = RunDirectory(tmp_path / "runs" / "run")
+        merged = RecordedRun(folder).report(exact=True).to_json()
+        monkeypatch.setattr("otel_goodput.reports.ranks.MERGED_BYTES", 0)
+        for one in (report, merged, RecordedRun(folder).report().to_json()):
+            assert accused(one) == (1, "data_loading")
+            assert {open_one["rank"]: open_one["phase"] for open_one in one["ranks"]["open"]} == {
+                0: "step",
+                1: "data_loading",
+            }
+        for one in (report, merged):  # the job's own records do not have a wait that goes on
+            assert one["ranks"]["waits"][0]["rank"] == 1 and one["elapsed_s"] < 60
+            assert 0.5 < one["ranks"]["waits"][0]["seconds"] < one["elapsed_s"]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()

@@ -7,13 +7,14 @@ import random
 import pytest
 
 from otel_goodput._accounting.job import Cause, Costs, JobAccount
-from otel_goodput._accounting.rank_clocks import Offset
 from otel_goodput._accounting.rank_updates import RankUpdate
 from otel_goodput._accounting.ranks import Piece, RankStep
 from otel_goodput._accounting.rules import DATA_LOADING_TIME, NS
+from otel_goodput._journal.clock_offsets import KnownOffset
 from otel_goodput._journal.job_waits import JobWaits
 from otel_goodput._live import handover
 from otel_goodput._live.channels import RankChannel
+from otel_goodput._live.deputy import KnownClocks
 
 from .shared import Shared
 
@@ -96,9 +97,9 @@ def test_an_account_comes_out_as_it_went_in_and_nothing_else_does() -> None:
     costs.whole[Cause(1, DATA_LOADING_TIME, "")] = 7
     costs.latest[Cause(1, DATA_LOADING_TIME, "")] = BEGIN, BEGIN + 7
     waits = JobWaits(2, True, BEGIN, costs)
-    data = handover.encode(job.ledger.dump(), waits, {1: Offset(5, -600 * NS, 7)})
+    data = handover.encode(job.ledger.dump(), waits, [KnownOffset(1, 0, 5, -600 * NS, 7)])
     handed = handover.decode(data, (3600 * NS,))
-    assert handed.offsets == {1: Offset(5, -600 * NS, 7)} and handed.waits.costs.whole == costs.whole
+    assert handed.offsets == [KnownOffset(1, 0, 5, -600 * NS, 7)] and handed.waits.costs.whole == costs.whole
     assert handed.ledger.totals().to_json() == job.ledger.totals().to_json()
     rng = random.Random(1)
     for _ in range(200):
@@ -110,4 +111,16 @@ def test_an_account_comes_out_as_it_went_in_and_nothing_else_does() -> None:
 
 def test_an_account_that_is_too_large_is_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handover, "FORM", handover.FORM._replace(most=1000))
-    assert handover.encode(an_account().ledger.dump(), JobWaits(2, True, 0, Costs()), {}) == b""
+    assert handover.encode(an_account().ledger.dump(), JobWaits(2, True, 0, Costs()), []) == b""
+
+
+def test_a_deputy_corrects_the_clock_of_each_process_as_the_leader_did() -> None:
+    job, hour = JobAccount(), 3600 * NS
+    clocks = KnownClocks([KnownOffset(1, 0, 0, hour, 1), KnownOffset(2, 1, BEGIN, -hour, 1)])
+    clocks.correct(job, 1, 0)
+    clocks.correct(job, 2, 1)
+    clocks.correct(job, 3, 0)
+    assert job.common_time(1, BEGIN) == BEGIN - hour and job.common_time(3, BEGIN) == BEGIN
+    assert [job.common_time(2, BEGIN + at) for at in (-1, 0)] == [BEGIN - 1, BEGIN + hour]
+    clocks.correct(job, 1, 1)  # it restarted alone, on a host whose clock is right
+    assert job.common_time(1, BEGIN) == BEGIN
