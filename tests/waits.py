@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 # Much longer than anything takes on a busy machine: whoever reaches it has failed.
 PATIENCE_S = 120.0
+# A pause is at most this share of the time waited so far, and no longer than so, unless a longer one is asked for.
+SHARE, LONGEST_PAUSE_S = 0.05, 0.05
 
 
 def until(
@@ -17,11 +19,15 @@ def until(
     lacking: Callable[[], object] = lambda: "the awaited",
     pause: float = 0.005,
 ) -> None:
-    """Wait for the condition, asked after each `pause` (s); AssertionError with what is `lacking` at the deadline."""
-    deadline = time.monotonic() + seconds
+    """Wait for the condition; AssertionError with what is `lacking` at the deadline.
+
+    It is asked after each `pause` (s), and less often as time goes by: asking takes time that the awaited may need.
+    """
+    began = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, f"it never came: {lacking()}"
-        time.sleep(pause)
+        waited = time.monotonic() - began
+        assert waited < seconds, f"it never came: {lacking()}"
+        time.sleep(max(pause, min(waited * SHARE, LONGEST_PAUSE_S)))
 
 
 class Lines:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -97,6 +98,13 @@ def own(folder: Path) -> list[list[tuple[int, int]]]:
     return [[(begin, end) for _, begin, end in step] for step in zip(*ranks, strict=True)]
 
 
+def worked(steps: list[list[tuple[int, int]]], seconds: float) -> bool:
+    """Whether the ranks worked for so long: from when all had begun a step until one, or all, had left it."""
+    begins = sum(max(begin for begin, _ in step) for step in steps)
+    least, most = (sum(which(end for _, end in step) for step in steps) - begins for which in (min, max))
+    return 0.95 * least / 1e9 - 0.05 <= seconds <= 1.05 * most / 1e9 + 0.05
+
+
 def printed(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
     assert main(["report", str(folder / "runs"), *options]) == 0
     return capsys.readouterr().out
@@ -134,29 +142,29 @@ def test_a_rank_whose_loader_is_slow_lowers_the_headline_and_is_named(
     assert ", 4 ranks, " in lines[0] and lines[1].startswith("  goodput ")
     assert "of the time the job waited for rank 2, data_loading on host " in lines[2]
     assert "% of it for rank 2" in lines[-1] and "process" not in lines[-1]
-    report, even = figures(folder, capsys), figures(tmp_path / "even", capsys)
-    assert report["goodput"] < even["goodput"]
+    report = figures(folder, capsys)
     assert printed(folder, capsys, "--exact") == text
     steps = own(folder)
-    begins = [max(begin for begin, _ in step) for step in steps]
-    ends = [max(end for _, end in step) for step in steps]
-    works = (sum(ends) - sum(begins)) / 1e9
-    assert report["seconds"]["productive"] == pytest.approx(works, rel=0.05, abs=0.05)
-    # Without the first step, before which the processes start one after the other.
-    lost = sum(
-        begin - max(sorted(each for each, _ in step)[1], end)  # half of the others could work
-        for begin, step, end in zip(begins[1:], steps[1:], ends, strict=False)
+    assert worked(steps, report["seconds"]["productive"])
+    # Without the first step, before which the processes start one after the other. Half of the others could work.
+    least, most = (
+        sum(
+            max(0, step[2][0] - max(sorted(begin for begin, _ in step)[1], which(end for _, end in before)))
+            for before, step in pairwise(steps)
+        )
+        for which in (max, min)
     )
     waits = [one for one in report["ranks"]["waits"] if one["category"] == "data_loading"]
     waited = {one["rank"]: one["seconds"] for one in waits}
     assert report["ranks"]["count"] == COUNT and max(waited, key=waited.__getitem__) == 2
-    assert waited[2] == pytest.approx(lost / 1e9, rel=0.1, abs=0.06)
+    assert 0.9 * least / 1e9 - 0.06 <= waited[2] <= 1.1 * most / 1e9 + 0.06
     (longest,) = (one for one in waits if one["rank"] == 2)
     without = report["seconds"]["productive"] / (report["elapsed_s"] - longest["seconds"])
     assert longest["goodput_without"] == pytest.approx(without) and longest["host"]
+    assert longest["goodput_without"] > report["goodput"]
     # The account of the leader says nothing of it, and whose it is.
     leader = figures(folder, capsys, "--process", "0")
-    assert leader["goodput"] > 2 * report["goodput"] and "ranks" not in leader
+    assert leader["seconds"]["productive"] > report["seconds"]["productive"] + waited[2] / 2 and "ranks" not in leader
     assert leader["process"] == {"index": 0, "count": COUNT, "reason": None}
     assert ", process 3 of 4, " in printed(folder, capsys, "--process", "3").splitlines()[0]
     # Whoever shows the run shows the job.
@@ -178,12 +186,15 @@ def test_a_rank_whose_loader_is_slow_lowers_the_headline_and_is_named(
             assert status == (0 if harm is removed else 3)
             assert missing == [rank] or (harm is harmed_records and not missing)
             assert others["ranks"]["count"] == COUNT - len(missing) and others["ranks"]["waits"][0]["rank"] == 2
-            assert others["goodput"] == pytest.approx(report["goodput"], rel=0.2)
+            if missing:
+                left = [[one for at, one in enumerate(step) if at != rank] for step in steps]
+                assert worked(left, others["seconds"]["productive"])
     # The past and parts of the job are the job's, too.
     half = report["started_at"] + report["elapsed_s"] / 2
-    part = figures(folder, capsys, "--at", str(half), "--window", str(half - 0.2), str(half))
+    past = ("--at", str(half), "--window", str(half - report["elapsed_s"] / 4), str(half))
+    part, leader = figures(folder, capsys, *past), figures(folder, capsys, *past, "--process", "0")
     assert part["state"] == "running" and part["elapsed_s"] == pytest.approx(report["elapsed_s"] / 2)
-    assert part["goodput"] < leader["goodput"] / 2 and part["windows"][0]["goodput"] < leader["goodput"] / 2
+    assert part["goodput"] < leader["goodput"] and part["windows"][0]["goodput"] < leader["windows"][0]["goodput"]
 
 
 def test_journals_that_are_too_large_are_merged_on_request(
