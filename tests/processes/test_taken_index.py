@@ -75,6 +75,7 @@ def test_a_process_elsewhere_with_a_taken_index_does_not_look_like_a_successor(
 ) -> None:
     """Hosts that share no file system do not see each other's locks, but meet in a store."""
     second, now = 1_000_000_000, 1_000_000_000_000_000
+    monkeypatch.setattr("otel_goodput._live.ranks.FIRST_S", 3600.0)  # its threads would publish meanwhile
     run = RunDirectory(tmp_path / "run")
     run.create({"run_id": "run", "job_name": "ranks", "created_at": now / 1e9, "process_count": 2})
     every = list[tuple[Account, RankExchange]]()
