@@ -6,6 +6,7 @@ crashed, and its launcher ended the rest. If all were, the scheduler ended them.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -82,6 +83,7 @@ class Life:
         self.reached = NO_STEP  # number of the latest step that it began
         self.inside = False  # it has not ended that step without an error
         self.phases: Phases[Event] = Phases()  # those that are open
+        self.error = ""  # of the latest job, as ``type: message``
         self.ended = ""  # how the latest job ended: ``ENDED``, ``FAILED``, or empty if it has not
         self.announced = False  # a signal or a notice has announced its end
         self._whole = whole
@@ -98,6 +100,7 @@ class Life:
             self._job, self.ended = key, ""
         elif kind == ev.END and phase == rules.JOB and (key == self._job or not self._whole):
             self._job, self.ended = None, FAILED if flags & ev.FAILED else ENDED
+            self.error = event.name
         self.phases.take(kind, key, event)
         self.last = max(self.last, time)
         if kind == ev.START or (kind == ev.END and not flags & ev.FAILED):
@@ -160,6 +163,10 @@ APART_NS: Final = 2_000_000_000
 RAISED_NS: Final = 100_000_000  # the moment of an exception is recorded, but clocks of machines differ
 # Collective operations time out after some minutes: then those that waited fail, and not the one that they waited for.
 WAITED_NS: Final = 30_000_000_000
+# What exceptions of gloo, NCCL, XLA and the runtimes' stores say when the process at the other end is gone.
+PEER_IS_GONE: Final = re.compile(
+    r"(reset|closed) by (remote )?peer|remote process exited|broken pipe|socket closed|heartbeat timeout", re.IGNORECASE
+)
 
 
 class Death(NamedTuple):
@@ -173,6 +180,7 @@ class Death(NamedTuple):
     step: int | None = None  # the step in which it was, or that failed; None if there was none
     reached: int = NO_STEP  # the latest step that it began; not known by default
     acted: int = -1  # when it last began a phase, or ended one without an error, ns
+    peer_gone: bool = False  # the exception says that the process at the other end is gone
 
 
 class Culprit(NamedTuple):
@@ -222,7 +230,9 @@ def culprit(deaths: Iterable[Death], reason: str, spread: int = 0) -> Culprit:
         return Culprit(Reason.CRASH, hung)
     failed = [one for one in crashed if one.failed]
     killed = [one for one in crashed if failed and not one.failed and one.sign <= failed[0].sign]
-    if len(killed) != 1 or len(crashed) == len(ended):  # launchers announce the end to those that they end
+    certain = len(crashed) < len(ended)  # launchers announce the end to those that they end
+    certain = certain or all(one.peer_gone for one in failed)
+    if len(killed) != 1 or not certain:
         killed = [one for one in killed if one.sign < failed[0].sign - APART_NS - spread]
     if killed:
         failed, crashed = [], killed  # the others failed because of it
@@ -264,4 +274,5 @@ def _death(run: RunDirectory, process: int, attempt: int, clock: RankClock | Non
     last, acted = life.last, life.acted
     if clock is not None:
         last, acted = clock.common(last), clock.common(acted)
-    return Death(process, last, life.announced, clean, failed, step, life.reached, acted)
+    peer_gone = PEER_IS_GONE.search(life.error) is not None
+    return Death(process, last, life.announced, clean, failed, step, life.reached, acted, peer_gone)

@@ -46,7 +46,7 @@ with goodput.job():
             if how == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             if how == "raise":
-                raise RuntimeError("diverged")
+                raise RuntimeError(os.environ.get("ERROR", "diverged"))
             if how == "end":
                 break
         meet(step)
@@ -206,6 +206,25 @@ def test_the_one_that_all_others_waited_for_is_named(deaths: list[Death], expect
 )
 def test_what_the_order_of_deaths_tells(deaths: list[Death], expected: Culprit) -> None:
     assert culprit(deaths, "signal") == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "culprit"),
+    [
+        ("JaxRuntimeError: UNKNOWN: Gloo all-reduce failed: Read error [127.0.0.1]:910: Connection reset by peer", 1),
+        ("DistBackendError: NCCL error: remote process exited or there was a network error", 1),
+        ("ValueError: the loss is not a number", 0),
+    ],
+)
+def test_an_exception_may_say_that_another_process_is_gone(error: str, culprit: int, tmp_path: Path) -> None:
+    """Rank 1 is killed by nobody who announces it, and rank 0 fails, both within less than signs of life tell apart."""
+    processes = start(tmp_path, ["raise", "wait"], ERROR=error)
+    processes[1].kill()
+    processes[1].communicate(timeout=60)
+    go_on(processes[0])
+    processes[0].communicate(timeout=60)
+    entry = disruption(tmp_path)
+    assert (entry["reason"], entry["process"]) == ("crash", culprit)
 
 
 def test_the_order_of_deaths_is_not_known_more_exactly_than_their_clocks() -> None:
