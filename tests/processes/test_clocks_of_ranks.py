@@ -181,10 +181,10 @@ def test_the_rank_that_hangs_is_the_one_that_is_accused_whatever_its_clock_says(
     try:
         until((tmp_path / "9-0").exists)
         until(lambda: accused(live()) == (1, "data_loading"))
-        before = live()["metrics"].get("1", 0.0)
-        until(lambda: live()["metrics"].get("1", 0.0) > before + 0.5)
+        before = live()["metrics"]
+        until(lambda: live()["metrics"].get("1", 0.0) > before.get("1", 0.0) + 0.5)
         report = live()
-        assert set(report["metrics"]) <= {"1", "other"}
+        assert report["metrics"].get("0", 0.0) == before.get("0", 0.0), "what it cost before"
         folder = RunDirectory(tmp_path / "runs" / "run")
         merged = RecordedRun(folder).report(exact=True).to_json()
         monkeypatch.setattr("otel_goodput.reports.ranks.MERGED_BYTES", 0)
@@ -195,8 +195,8 @@ def test_the_rank_that_hangs_is_the_one_that_is_accused_whatever_its_clock_says(
                 1: "data_loading",
             }
         for one in (report, merged):  # the job's own records do not have a wait that goes on
-            assert one["ranks"]["waits"][0]["rank"] == 1 and one["elapsed_s"] < 60
-            assert 0.5 < one["ranks"]["waits"][0]["seconds"] < one["elapsed_s"]
+            waited = sum(each["seconds"] for each in one["ranks"]["waits"] if each["rank"] == 1)
+            assert 0.5 < waited < one["elapsed_s"] < 60
     finally:
         for process in processes:
             process.kill()
