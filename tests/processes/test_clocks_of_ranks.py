@@ -184,7 +184,7 @@ def test_the_rank_that_hangs_is_the_one_that_is_accused_whatever_its_clock_says(
         before = live()["metrics"]
         until(lambda: live()["metrics"].get("1", 0.0) > before.get("1", 0.0) + 0.5)
         report = live()
-        assert report["metrics"].get("0", 0.0) == before.get("0", 0.0), "what it cost before"
+        assert report["metrics"].get("0", 0.0) - before.get("0", 0.0) < 0.25, "some of its steps were not decided"
         folder = RunDirectory(tmp_path / "runs" / "run")
         merged = RecordedRun(folder).report(exact=True).to_json()
         monkeypatch.setattr("otel_goodput.reports.ranks.MERGED_BYTES", 0)
