@@ -276,12 +276,19 @@ def _without_settings(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _fork_on_request(listening: socket.socket) -> dict[str, Any]:
-    """Fork for each request; return it in the fork."""
+    """Fork for each request, and tell who asked its id and exit status; return the request in the fork."""
     users: list[socket.socket] = []
+    forks: dict[int, tuple[int, int]] = {}  # by what becomes readable when it has ended: its id, and where to tell
     while True:
-        for each in select.select([listening, *users], [], [])[0]:
+        for each in select.select([listening, *users, *forks], [], [])[0]:
             if each is listening:
                 users.append(listening.accept()[0])
+                continue
+            if isinstance(each, int):
+                pid, status = forks.pop(each)
+                _tell(status, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+                os.close(status)
+                os.close(each)
                 continue
             request, descriptors = _request_of(each)
             if request is None:
@@ -290,15 +297,20 @@ def _fork_on_request(listening: socket.socket) -> dict[str, Any]:
                 if not users:
                     _end_unless_wanted(listening)
                 continue
-            if os.fork() == 0:
+            *descriptors, status = descriptors
+            pid = os.fork()
+            if pid == 0:
                 for one in (listening, *users):
                     one.close()
-                return _watch_a_fork(request, descriptors)
+                for ended, (_, other) in forks.items():
+                    os.close(ended)
+                    os.close(other)
+                os.close(status)
+                return _with_descriptors(request, descriptors)
             for one in descriptors:
                 os.close(one)
-            with suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG)[0]:  # those that have nothing to watch any more
-                    pass
+            forks[os.pidfd_open(pid)] = pid, status
+            _tell(status, pid)
 
 
 def _request_of(user: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
@@ -321,18 +333,13 @@ def _end_unless_wanted(listening: socket.socket) -> None:
             os._exit(0)
 
 
-def _watch_a_fork(request: dict[str, Any], received: list[int]) -> dict[str, Any]:
-    """Return in a fork that has the descriptors; this process writes its id and exit status to the last of them."""
-    child = os.fork()
-    *descriptors, status = received
-    if child:
-        for each in {*descriptors, 0, 1, 2}:
-            os.close(each)
-        with suppress(OSError):  # the tests do not want to know any more
-            os.write(status, _NUMBER.pack(child))
-            os.write(status, _NUMBER.pack(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
-        os._exit(0)
-    os.close(status)
+def _tell(status: int, number: int) -> None:
+    with suppress(OSError):  # the tests do not want to know any more
+        os.write(status, _NUMBER.pack(number))
+
+
+def _with_descriptors(request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+    """Give this process the descriptors under the numbers that are asked for."""
     apart = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, 200) for each in descriptors]  # their numbers may be in the way
     for each in descriptors:
         os.close(each)
