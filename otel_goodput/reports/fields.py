@@ -149,8 +149,8 @@ class ProcessesFields(TypedDict):
 
     count: int  # how many there are
     paces: dict[str, PaceFields]  # of each process that reported one, by its index
-    # the slowest process; None if fewer than two processes reported, and in a job that waited for ranks for 5 % of the
-    # time or more: see `ranks`
+    # the slowest process; None if fewer than two processes reported, and in a job whose ranks waited for one of them
+    # for more than 5 % of the time of their loops: see `ranks`
     straggler: StragglerFields | None
     # the process that spends most time between steps; None if fewer than two reported, and in the account of all ranks
     late: LateFields | None

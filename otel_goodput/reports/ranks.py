@@ -33,11 +33,12 @@ from otel_goodput._timeline.run_state import DIED, ENDED, FAILED, RUNNING, SILEN
 from otel_goodput._timeline.spool import Spool
 from otel_goodput.reports.fields import OpenRankFields, PartitionFields, RanksFields, RankWaitFields
 from otel_goodput.reports.last_known import gone_on
-from otel_goodput.semconv import HOST_NAME, PROCESS_PID, Phase
+from otel_goodput.semconv import HOST_NAME, PROCESS_PID, Category, Phase
 
 MERGED_RANKS: Final = 256
 MISSING_LISTED: Final = 16  # ranks without a journal, by their index
-LATE_SHARE: Final = 0.05  # of the time; if ranks begin late for less, their paces say who is slow
+LATE_SHARE: Final = 0.05  # of the time of loops; if ranks begin late for less, their paces say who is slow
+_STEPPED: Final = (Category.PRODUCTIVE, Category.WASTED_PROGRESS, Category.IN_FLIGHT, Category.STALLED)
 FAR: Final = NS // 20  # offsets of clocks that a report mentions, ns
 PLACES_LOOKED_UP: Final = 64  # a file each
 
@@ -499,8 +500,10 @@ def without_guesses(report: Mapping[str, Any]) -> dict[str, None]:
 
     While ranks wait in their steps for one that begins late, how long their steps take says nothing about them.
     """
-    waited = sum(one["seconds"] for one in report["ranks"]["waits"])
-    return {"late": None} | ({"straggler": None} if waited >= LATE_SHARE * report["elapsed_s"] else {})
+    waits = (one for one in report["ranks"]["waits"] if one["category"] != Category.INFRASTRUCTURE_RECOVERY)
+    waited = sum(one["seconds"] for one in waits)
+    stepped = sum(report["seconds"].get(category, 0.0) for category in _STEPPED)
+    return {"late": None} | ({"straggler": None} if waited > LATE_SHARE * (stepped + waited) else {})
 
 
 # What the journals of ranks say only about single processes: it is the leader's.

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from otel_goodput.reports import ranks_text
+from otel_goodput.reports.ranks import without_guesses
 
 AT = 1_795_000_000.0
 
@@ -64,3 +67,18 @@ def test_ranks_that_do_the_same_are_one_line() -> None:
     assert "512 ranks (0, 1, 2, 3, 4, 5, 6, 7 and 504 more): in step 7 for 1 min 00 s" in shown and len(shown) == 4
     shown = lines(*(rank(index, "step", index) for index in range(512)))
     assert len(shown) < 25 and shown[-2] == "and 496 more ranks"
+
+
+@pytest.mark.parametrize(
+    ("category", "waited", "guesses"),
+    [
+        ("data_loading", 2.0, {"late": None, "straggler": None}),
+        ("data_loading", 0.1, {"late": None}),
+        ("infrastructure_recovery", 2.0, {"late": None}),
+    ],
+)
+def test_paces_say_nothing_if_the_loops_wait_for_a_rank(category: str, waited: float, guesses: dict[str, None]) -> None:
+    """Whatever the job spent in outages, of which no step tells."""
+    seconds = {"productive": 4.0, "infrastructure_recovery": 100.0}
+    waits = [{"rank": 1, "category": category, "seconds": waited}]
+    assert without_guesses({"elapsed_s": 110.0, "seconds": seconds, "ranks": {"waits": waits}}) == guesses
