@@ -32,9 +32,10 @@ KIB = 1024
 
 
 class _Rank:
-    """One rank, which records by its journal."""
+    """One rank, which records by its journal; of steps on the `device`, their ends there, too."""
 
-    def __init__(self, run: RunDirectory, rank: int, now: int) -> None:
+    def __init__(self, run: RunDirectory, rank: int, now: int, *, device: bool) -> None:
+        self.device = device
         self.run, self.journal, self.rank, self.now = run, Journal(0, rank, Segment(None)), rank, now
         self.job, self.key = 1 + rank, random.Random(rank).getrandbits(60)
         self.journal.append(ev.ATTEMPT, 0, 0, 0, 0, 0, now)
@@ -45,6 +46,8 @@ class _Rank:
         if not number:
             self.journal.append(ev.END, rules.DATA_LOADING, 0, 0, self.key, ev.NO_STEP, now)
             self.journal.append(ev.START, rules.STEP, 0, 0, following(self.key), number, now)
+        elif number % EXPORTED and self.device:
+            self.journal.append(STEPPING, 0, 0, 0, self.key, number, now)
         elif number % EXPORTED:
             self.journal.turn(self.key, number, now)
         else:
@@ -52,27 +55,34 @@ class _Rank:
         self.key = following(self.key)
 
     def end(self, number: int, now: int) -> None:
-        if (number + 1) % EXPORTED:
-            self.journal.leave_step(self.key, number + 1, now)
-        else:
+        exported = EXPORT if not (number + 1) % EXPORTED else 0
+        if self.device:
+            # It is observed a moment after the loop has begun to load.
+            self.journal.append(LOADING, 0, exported | ev.ON_DEVICE, 0, self.key, number + 1, now)
+            self.journal.append(ev.DEVICE_END, rules.STEP, 0, 0, self.key, ev.NO_STEP, now - MS // 5)
+        elif exported:
             self.journal.append(LOADING, 0, EXPORT, 0, self.key, number + 1, now)
+        else:
+            self.journal.leave_step(self.key, number + 1, now)
         self.key, self.now = following(self.key), now
 
     def close(self) -> None:
         self.journal.append(ev.END, rules.DATA_LOADING, 0, 0, self.key, ev.NO_STEP, self.now)
         self.journal.append(ev.END, rules.JOB, 0, 0, self.job, ev.NO_STEP, self.now)
         for segment in self.journal.segments:
+            segment.read = used(segment.buffer)
+            segment.beat(self.now)
             data = bytes(segment.buffer)
             path = self.run.segment_path(0, self.rank, decode_header(data).number)
             path.write_bytes(data[: HEADER_SIZE + used(data) * SIZE])
         self.run.lock(0, self.rank).path.touch()
 
 
-def written(directory: Path, count: int, steps: int) -> RunDirectory:
+def written(directory: Path, count: int, steps: int, device: bool = False) -> RunDirectory:
     """The journals of a job of `count` ranks, each of which was slow once in a while."""
     run, chance = RunDirectory(directory / "run"), random.Random(0)
     run.create({"run_id": "run", "job_name": "ranks", "created_at": BEGIN / 1e9, "process_count": count})
-    ranks = [_Rank(run, rank, BEGIN + chance.randrange(50 * MS)) for rank in range(count)]
+    ranks = [_Rank(run, rank, BEGIN + chance.randrange(50 * MS), device=device) for rank in range(count)]
     for number in range(steps):
         slow = chance.randrange(count)
         begins = [one.now + 2 * MS + chance.randrange(MS) + (8 * MS if one.rank == slow else 0) for one in ranks]

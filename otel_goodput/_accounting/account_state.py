@@ -25,7 +25,7 @@ T = TypeVar("T", bound="AccountState")
 class NotedTurns(NamedTuple):
     """Steps that own what is from their `begins` to their `ends` (ns); what is before and between is data loading.
 
-    `apart`: it is known that neither steps nor loads are empty.
+    `apart`: it is known that no step is empty, and that times do not go back.
     """
 
     numbers: Sequence[int]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter, sub
 from typing import Final, NamedTuple
 
-from otel_goodput._accounting.events import Column
+from otel_goodput._accounting.events import Column, TurnColumns, key_behind, place_of
 
 WHOLE: Final = "q"  # of arrays of times, ns
 
@@ -54,6 +54,21 @@ class Common(NamedTuple):
         return zip(*self, strict=True)
 
 
+class Dispatched(NamedTuple):
+    """What steps in a row own whose ends by the device's clock are known.
+
+    Attributes:
+        owned, overs: each owns the time from one to the other, ns.
+        lengths: of that, ns.
+        sound: so many of the first ones are as they should be: in order, and none is longer than the limit.
+    """
+
+    owned: Column
+    overs: Column
+    lengths: Column
+    sound: int
+
+
 class Arithmetic:
     """Plain arithmetic with columns. No column is empty."""
 
@@ -67,6 +82,31 @@ class Arithmetic:
         loads = map(sub, begins[1:], ends)
         shortest = min(steps)
         return Lengths(steps, sum(steps), shortest, max(steps), min(loads, default=shortest))
+
+    def left(self, turns: TurnColumns) -> tuple[array[int], dict[int, int]]:
+        """Return when the steps that begin in `turns` left the device, ns, as far as it was recorded there, else 0.
+
+        Besides, what was recorded of other steps, by their keys. All are later than 0.
+        """
+        device, count, others = turns.device, len(turns.numbers), dict[int, int]()
+        left, first = array(WHOLE, bytes(8 * count)), key_behind(turns.key, 2)
+        for key, time in () if device is None else zip(device.keys, device.times, strict=True):
+            at, between = divmod(place_of(key, first), 2)
+            if at < count and not between:
+                left[at] = max(1, time)
+            else:
+                others[key] = max(1, time)
+        return left, others
+
+    def dispatched(
+        self, now: int, freed: Sequence[int], begins: Column, ends: Column, left: Column, limit: int
+    ) -> Dispatched | None:
+        """Return what steps own from `now` on (ns); None: it is no faster here than one after the other.
+
+        The first ones are on the device already. It is done with what was before them, and with each of them, when it
+        is `freed` (ns). The others begin and end by the host's clock, and `left` the device (ns).
+        """
+        return None
 
     def common(self, begins: Sequence[Column], ends: Sequence[Column], middle: int) -> Common:
         """Return what the steps of several ranks are together: a column of begins and one of ends for each rank.

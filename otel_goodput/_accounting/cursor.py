@@ -373,7 +373,7 @@ class Cursor(AccountState):
         return True
 
     def _noted_dispatched(
-        self, waiting: list[Execution], numbers: list[int], owned: list[int], overs: list[int], count: int, until: int
+        self, waiting: list[Execution], numbers: Column, owned: Column, overs: Column, count: int, until: int
     ) -> list[Noted]:
         """Return whose time it was up to `until` (ns): that of the first `count` steps, and of the next one."""
         noted: list[Noted] = []

@@ -7,7 +7,7 @@ event before it. Nearly all events are :class:`Turns` of a loop, of which thousa
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, repeat
 from operator import le, lt, sub
 from typing import Final, NamedTuple, TypeAlias
 
@@ -80,7 +80,7 @@ EVENT: Final = Row(NUMBER, _BYTE, _BYTE, KEY, NUMBER, COUNT, NUMBER, TEXT, make=
 STRIDE: Final = 0x9E3779B97F4A7C15  # between successive keys of a loop; odd, so that they repeat after 2**64 phases
 KEYS: Final = (1 << 64) - 1
 _make: Final = tuple.__new__  # a third of the time of a named tuple's constructor
-_UNSTRIDE: Final = pow(STRIDE, -1, KEYS + 1)
+UNSTRIDE: Final = pow(STRIDE, -1, KEYS + 1)  # times STRIDE, it is 1
 _STRIDES: Final = frozenset({STRIDE, STRIDE - KEYS - 1})
 
 _LEAST: Final = -(KEYS >> 1)  # time that a record holds, ns
@@ -101,6 +101,11 @@ def key_behind(key: int, count: int) -> int:
 def preceding(key: int) -> int:
     """Return the key of the phase that ends in the moment in which a loop begins the phase `key`."""
     return (key - STRIDE) & KEYS
+
+
+def place_of(key: int, first: int) -> int:
+    """Return how many phases behind the phase `first` a loop begins the phase `key`; very many if it does not."""
+    return (key - first) * UNSTRIDE & KEYS
 
 
 class Turns(NamedTuple):
@@ -176,6 +181,22 @@ class Turns(NamedTuple):
             loaded = not loaded
 
 
+class EndColumns(NamedTuple):
+    """When steps left the device, as it was recorded among turns.
+
+    `keys` are theirs, `times` in ns; `places`: how many of the moments of the turns were recorded before.
+    """
+
+    keys: Column
+    times: Column
+    places: Column
+
+    def events(self) -> list[tuple[int, Event]]:
+        """Return the DEVICE_END of each, with its place."""
+        each = zip(self.keys, self.times, self.places, strict=True)
+        return [(place, Event(time, DEVICE_END, STEP, key)) for key, time, place in each]
+
+
 class TurnColumns(NamedTuple):
     """Successive whole turns of an undisturbed loop. Times do not go back, and the keys follow.
 
@@ -185,37 +206,62 @@ class TurnColumns(NamedTuple):
     Attributes:
         key: of the step that ends first.
         numbers: of the steps that begin.
+        left: when the steps that begin left the device, ns, if all steps end by its clock, and that is known.
+        device: what was recorded of it among them, if all steps end by the device's clock, and it is not known yet of
+            which steps that is.
     """
 
     key: int
     ended: Column
     begun: Column
     numbers: range
+    left: Column = ()
+    device: EndColumns | None = None
 
     @property
     def time(self) -> int:
         """The last moment, ns."""
         return self.begun[-1]
 
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first and the last time in them, ns."""
+        ends = () if self.device is None else self.device.times
+        return min([self.ended[0], *ends]), max([self.begun[-1], *ends])
+
     def has(self, key: int) -> bool:
         """Whether a step or load with this key ends in them."""
-        return ((key - self.key) * _UNSTRIDE & KEYS) < 2 * len(self.numbers)
+        return place_of(key, self.key) < 2 * len(self.numbers)
+
+    def moved(self, ended: Column, begun: Column, left: Column) -> TurnColumns:
+        """Return the same turns at other times, ns."""
+        return self._replace(ended=ended, begun=begun, left=left)
 
     def slice(self, begin: int, end: int | None = None) -> TurnColumns:
-        """Return those at the places from `begin` up to, not including, `end`."""
+        """Return those at the places from `begin` up to, not including, `end`, without what is not known yet."""
         part = slice(begin, end)
-        return TurnColumns(key_behind(self.key, 2 * begin), self.ended[part], self.begun[part], self.numbers[part])
+        key = key_behind(self.key, 2 * begin)
+        return TurnColumns(key, self.ended[part], self.begun[part], self.numbers[part], self.left[part])
 
     def events(self) -> Iterator[Event]:
         """Yield the events of each turn."""
         key = self.key
-        for ended, begun, number in zip(self.ended, self.begun, self.numbers, strict=True):
+        ended_by = 0 if self.device is None and not self.left else ON_DEVICE
+        waiting = [] if self.device is None else self.device.events()[::-1]
+        left = self.left or repeat(0)
+        for at, (ended, begun, number, gone) in enumerate(
+            zip(self.ended, self.begun, self.numbers, left, strict=False)
+        ):
             load = following(key)
-            yield _make(Event, (ended, END, STEP, key, number - 1, 0, 0, ""))
+            while waiting and waiting[-1][0] <= 2 * at:
+                yield waiting.pop()[1]
+            yield _make(Event, (ended, END, STEP, key, number - 1, ended_by, 0, ""))
             yield _make(Event, (ended, START, DATA_LOADING, load, number, 0, 0, ""))
+            while waiting and waiting[-1][0] <= 2 * at + 1:
+                yield waiting.pop()[1]
             yield _make(Event, (begun, END, DATA_LOADING, load, number, 0, 0, ""))
             key = following(load)
-            yield _make(Event, (begun, START, STEP, key, number, 0, 0, ""))
+            yield _make(Event, (begun, START, STEP, key, number, 0, gone, ""))
 
 
 class DeviceEnds(NamedTuple):

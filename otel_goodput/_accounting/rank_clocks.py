@@ -11,7 +11,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting.arithmetic import PLAIN, Arithmetic
-from otel_goodput._accounting.events import ATTEMPT, MARK, NOT_KNOWN, START, Column, Event, TurnColumns
+from otel_goodput._accounting.events import ATTEMPT, MARK, NOT_KNOWN, START, Event, TurnColumns
 from otel_goodput._accounting.rank_columns import RankParts
 from otel_goodput._accounting.rank_updates import RankUpdate
 from otel_goodput._accounting.ranks import NEVER, Piece, RankStep
@@ -79,14 +79,11 @@ class RankClock:
     def turns(self, turns: TurnColumns, arithmetic: Arithmetic = PLAIN) -> TurnColumns:
         """Return turns by the common clock."""
         ahead, floor = self.offsets[-1].ahead, self._floors[-1]
-        ended: Column
-        begun: Column
+        columns = turns.ended, turns.begun, turns.left
         as_first = turns.ended[0] >= max(self.offsets[-1].since, floor + ahead)  # as all that is later
         if as_first and max(abs(ahead), turns.time) < NEVER:
-            ended, begun = (arithmetic.moved(column, -ahead) for column in (turns.ended, turns.begun))
-        else:
-            ended, begun = ([*map(self.common, column)] for column in (turns.ended, turns.begun))
-        return turns._replace(ended=ended, begun=begun)
+            return turns.moved(*(arithmetic.moved(column, -ahead) if column else () for column in columns))
+        return turns.moved(*([*map(self.common, column)] for column in columns))
 
 
 def by_common_clock(

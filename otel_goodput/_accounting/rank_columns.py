@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise, repeat
+from operator import le, lt
 from typing import Final, NamedTuple, TypeAlias
 
 from otel_goodput._accounting.arithmetic import PLAIN, WHOLE, Arithmetic
@@ -27,14 +28,15 @@ from otel_goodput._accounting.ranks import (
 from otel_goodput._accounting.rules import DATA_LOADING_TIME, RECOVERY
 
 FEWEST: Final = 64  # steps: fewer are kept one by one
+BLOCK: Final = 2048  # steps that are kept together at most, if they were applied one by one
 _make: Final = tuple.__new__
 
 
 class StepColumns(NamedTuple):
-    """Steps of a rank in a row, with their begins and ends (ns). Between two of them, it loads data.
+    """Steps of a rank in a row, with their begins and ends (ns). Between two of them, it loads data, or nothing is.
 
-    Neither steps nor loads are empty. `since`: the end of the step right before them, which is in columns, too, from
-    when on it loads data; ``NOT_KNOWN`` if something else is before them.
+    No step is empty. `since`: the end of the step right before them, which is in columns, too, from when on it loads
+    data; ``NOT_KNOWN`` if something else is before them.
     """
 
     numbers: Sequence[int]
@@ -56,18 +58,22 @@ class StepColumns(NamedTuple):
         `pieces` are all between the two.
         """
         if before is None or not steps:
-            if before is None or [*pieces] != [Piece(before.ends[-1], self.begins[0], DATA_LOADING_TIME)]:
+            if (
+                before is None
+                or [*pieces] != _loads((before.ends[-1],), self.begins)
+                or self.begins[0] < before.ends[-1]
+            ):
                 return self
             return self._replace(since=before.ends[-1])
         numbers, begins, ends, flags = zip(*steps, strict=True)
-        gaps = zip((before.ends[-1], *ends), (*begins, self.begins[0]), strict=True)
-        loads = [Piece(end, begin, DATA_LOADING_TIME) for end, begin in gaps]
+        sinces, untils = (before.ends[-1], *ends), (*begins, self.begins[0])
         rising = before.numbers[-1], *numbers, self.numbers[0]
         if (
             any(flags)
-            or [*pieces] != loads
+            or [*pieces] != _loads(sinces, untils)
             or not all(one < other for one, other in pairwise(rising))
-            or not all(begin < end for begin, end in (*zip(begins, ends, strict=True), *(load[:2] for load in loads)))
+            or not all(map(le, sinces, untils))
+            or not all(map(lt, begins, ends))
         ):
             return self
         return StepColumns.packed(numbers, begins, ends, before.ends[-1]).followed(self)
@@ -96,8 +102,16 @@ class StepColumns(NamedTuple):
         _, begins, ends, since = self.slice(begin, len(self.numbers) if end is None else end)
         sinces = [since, *ends[:-1]]
         first = since == NOT_KNOWN
-        loads = zip(sinces[first:], begins[first:], repeat(DATA_LOADING_TIME), repeat(""), strict=False)
-        return [*map(_make, repeat(Piece), loads)]
+        return _loads(sinces[first:], begins[first:])
+
+
+def _loads(sinces: Sequence[int], untils: Sequence[int]) -> list[Piece]:
+    """Return the loads from one moment to another one (ns) each, but for empty ones."""
+    return [
+        _make(Piece, (since, until, DATA_LOADING_TIME, ""))
+        for since, until in zip(sinces, untils, strict=False)
+        if since < until
+    ]
 
 
 class RankPart(NamedTuple):
@@ -155,6 +169,57 @@ class RankParts:
     def _each(self) -> Iterator[RankPart]:
         for part in self.parts:
             yield RankPart(part.steps(), part.pieces()) if isinstance(part, StepColumns) else part
+
+
+def in_columns(part: RankPart) -> Iterator[Part]:
+    """Yield the same in parts of which those are columns in which nothing else happens than in columns."""
+    steps, pieces = part
+    given = taken = at = piece = 0
+    while at < len(steps):
+        first = at
+        while piece < len(pieces) and pieces[piece].begin < steps[first].begin:
+            piece += 1
+        begun = piece
+        at = max(first + 1, behind_usual(steps, pieces, first, piece))
+        if at - first < FEWEST:
+            continue
+        while piece < len(pieces) and pieces[piece].end <= steps[at - 1].begin:
+            piece += 1
+        if first > given or begun > taken:
+            yield RankPart(steps[given:first], pieces[taken:begun])
+        given, taken = at, piece
+        numbers, begins, ends, _ = zip(*steps[first:at], strict=True)
+        columns = StepColumns.packed(numbers, begins, ends)
+        yield from (columns.slice(begin, begin + BLOCK) for begin in range(0, at - first, BLOCK))
+    if len(steps) > given or len(pieces) > taken:
+        yield RankPart(steps[given:], pieces[taken:])
+
+
+def behind_usual(steps: Sequence[RankStep], pieces: Sequence[Piece], first: int, piece: int) -> int:
+    """Return the place behind the last step, from the `first` on, up to which there are steps and loads only.
+
+    `piece`: the place of the first piece that does not begin before that step.
+    """
+    if piece and pieces[piece - 1].end > steps[first].begin:
+        return first
+    before: RankStep | None = None
+    for at in range(first, len(steps)):
+        step = steps[at]
+        if step.flags or not step.begin < step.end:
+            return at
+        if before is not None:
+            if step.number <= before.number:
+                return at
+            if step.begin > before.end:
+                if piece == len(pieces) or pieces[piece] != (before.end, step.begin, DATA_LOADING_TIME, ""):
+                    return at
+                piece += 1
+            elif step.begin < before.end:
+                return at
+        if piece < len(pieces) and pieces[piece].begin < step.end:
+            return at
+        before = step
+    return len(steps)
 
 
 def absences_in(part: Part) -> list[Piece]:

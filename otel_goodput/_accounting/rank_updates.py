@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
-from operator import lt
+from operator import le, lt
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting.account_state import AccountState, Noted, NotedTurns
 from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.events import FAILED, NO_STEP, NONBLOCKING, NOT_KNOWN, Event
 from otel_goodput._accounting.execution import Execution
-from otel_goodput._accounting.rank_columns import FEWEST, Part, RankPart, StepColumns
+from otel_goodput._accounting.rank_columns import FEWEST, Part, RankPart, StepColumns, in_columns
 from otel_goodput._accounting.rank_groups import MOST, grouped
 from otel_goodput._accounting.ranks import DIED, STEP_TIME, Piece, RankStep
 from otel_goodput._accounting.rules import (
@@ -135,6 +135,7 @@ class RankNotes:
 
     Args:
         whole: they are of all jobs of the rank; else of those from the next attempt on.
+        in_columns: put steps into `parts`, to be taken by :meth:`taken_parts`.
 
     Attributes:
         rows: whose time passed, in order, as far as that is not final.
@@ -143,7 +144,8 @@ class RankNotes:
         size: of the groups of steps; the last group may be in parts.
     """
 
-    def __init__(self, *, whole: bool = False) -> None:
+    def __init__(self, *, whole: bool = False, in_columns: bool = False) -> None:
+        self._in_columns = in_columns
         self._most = MOST  # steps that may wait
         self.rows: list[Noted] = []
         self.steps: list[RankStep] = []
@@ -261,10 +263,11 @@ class RankNotes:
         at = max(at, known - shift)
         return RankUpdate(joined - shift, known - shift, at, left, steps, pieces, opened, size)
 
-    def taken_parts(self) -> list[Part]:
-        """Return the parts since the last call."""
+    def taken_parts(self) -> Iterator[Part]:
+        """Yield the parts since the last call."""
         parts, self.parts = self.parts, []
-        return parts
+        for part in parts:
+            yield from in_columns(part) if isinstance(part, RankPart) else (part,)
 
     def _decide(self, cursor: AccountState, rows: Sequence[Noted], limit: int, *, broken: bool = False) -> _Body | None:
         """Take for final what can be of `rows`, before `limit` (ns).
@@ -336,7 +339,12 @@ class RankNotes:
         """Add steps and the loads before them, the first of which begins at `begin` (ns)."""
         numbers, begins, ends, apart = turns
         floor = max(self.since, self._inside)
-        if begin >= floor and apart and self._whole and len(numbers) >= FEWEST:
+        if (
+            self._in_columns
+            and begin >= floor
+            and len(numbers) >= FEWEST
+            and (apart or (all(map(le, (begin, *ends[:-1]), begins)) and all(map(lt, begins, ends))))
+        ):
             self._add_piece(cursor, begin, begins[0], DATA_LOADING_TIME)
             self._add_columns(StepColumns.packed(numbers, begins, ends))
             return
@@ -346,9 +354,6 @@ class RankNotes:
                 self._add_groups(cursor, turns, loads)
                 return
             self._add_piece(cursor, begin, begins[0], DATA_LOADING_TIME)
-            if self._whole and len(loads) >= FEWEST:
-                self._add_columns(StepColumns.packed(numbers, begins, ends))
-                return
             rest = zip(loads[1:], begins[1:], repeat(DATA_LOADING_TIME), repeat(""), strict=False)
             self.pieces += map(_make, repeat(Piece), rest)
             self.steps += map(_make, repeat(RankStep), zip(numbers, begins, ends, repeat(0), strict=False))

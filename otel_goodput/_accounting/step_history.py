@@ -449,7 +449,9 @@ class StepHistory(KeptSteps):
         if self.disruptions.awaited is not None and numbers[-1] >= self.disruptions.awaited:
             self.disruptions.regain(numbers, ends)
 
-    def push_columns(self, numbers: range, starts: Sequence[int], nets: Sequence[int], ends: Sequence[int]) -> None:
+    def push_columns(
+        self, numbers: Sequence[int], starts: Sequence[int], nets: Sequence[int], ends: Sequence[int]
+    ) -> None:
         """The same where nobody wants an overview, nor the lengths of steps, as long as they are usual."""
         self.own_segment(-1).grow(len(numbers))
         self.executed += len(numbers)

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
-from otel_goodput._accounting.arithmetic import PLAIN, WHOLE, Arithmetic, Common, Lengths
-from otel_goodput._accounting.events import Column
+from otel_goodput._accounting.arithmetic import PLAIN, WHOLE, Arithmetic, Common, Dispatched, Lengths
+from otel_goodput._accounting.events import UNSTRIDE, Column, TurnColumns, key_behind
 
 MANY: Final = 100_000  # records: with so many, it pays to load numpy
+KEY: Final = "Q"  # of arrays of keys
 _SHORT: Final = "I"
 
 
@@ -20,7 +21,7 @@ class NumpyArithmetic(Arithmetic):
     def __init__(self, numpy: Any) -> None:
         self.numpy = numpy
 
-    def array(self, column: Any, code: str = WHOLE) -> array[int]:
+    def packed(self, column: Any, code: str = WHOLE) -> array[int]:
         """Return numbers of numpy as an array."""
         made = array(code)
         made.frombytes(column.tobytes())
@@ -33,7 +34,7 @@ class NumpyArithmetic(Arithmetic):
         return self.numpy.array(column, self.numpy.int64)
 
     def moved(self, times: Column, by: int) -> Column:
-        return self.array(self._read(times) + by)
+        return self.packed(self._read(times) + by)
 
     def lengths(self, begins: Column, ends: Column) -> Lengths:
         begun, ended = self._read(begins), self._read(ends)
@@ -41,8 +42,35 @@ class NumpyArithmetic(Arithmetic):
         shortest, longest = int(steps.min()), int(steps.max())
         load = int((begun[1:] - ended[:-1]).min()) if len(steps) > 1 else shortest
         short = shortest >= 0 and not longest >> 32
-        packed = self.array(steps.astype(self.numpy.uint32), _SHORT) if short else self.array(steps)
+        packed = self.packed(steps.astype(self.numpy.uint32), _SHORT) if short else self.packed(steps)
         return Lengths(packed, int(steps.sum()), shortest, longest, load)
+
+    def left(self, turns: TurnColumns) -> tuple[array[int], dict[int, int]]:
+        numpy, device, count = self.numpy, turns.device, len(turns.numbers)
+        if device is None or not len(device.keys):
+            return super().left(turns)
+        keys = numpy.frombuffer(array(KEY, device.keys), numpy.uint64)
+        times = numpy.maximum(self._read(device.times), 1)
+        places = (keys - numpy.uint64(key_behind(turns.key, 2))) * numpy.uint64(UNSTRIDE)
+        inside = (places < 2 * count) & (places % 2 == 0)
+        left = numpy.zeros(count, numpy.int64)
+        left[places[inside] // 2] = times[inside]
+        return self.packed(left), dict(zip(keys[~inside].tolist(), times[~inside].tolist(), strict=True))
+
+    def dispatched(
+        self, now: int, freed: Sequence[int], begins: Column, ends: Column, left: Column, limit: int
+    ) -> Dispatched | None:
+        numpy, gone = self.numpy, self._read(left)
+        begun, ended, frees = self._read(begins), self._read(ends), numpy.array(freed, numpy.int64)
+        waiting = numpy.full(len(freed) - 1, now, numpy.int64)
+        free = numpy.concatenate((frees, gone))
+        overs = numpy.maximum(numpy.concatenate((waiting, ended)), free[1:])
+        owned = numpy.maximum(numpy.concatenate((waiting, begun)), numpy.concatenate(([now], overs[:-1])))
+        lengths = overs - owned
+        unsound = (free[:-1] > free[1:]) | (lengths > limit)
+        unsound[len(waiting) :] |= begun > gone
+        sound = int(unsound.argmax()) if unsound.any() else len(unsound)
+        return Dispatched(self.packed(owned), self.packed(overs), self.packed(lengths), sound)
 
     def common(self, begins: Sequence[Column], ends: Sequence[Column], middle: int) -> Common:
         numpy = self.numpy

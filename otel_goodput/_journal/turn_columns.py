@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import islice, repeat
 from operator import and_, le, sub
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from otel_goodput._accounting.arithmetic import WHOLE, Arithmetic
-from otel_goodput._accounting.events import KEYS, TurnColumns
-from otel_goodput._journal.numpy_arithmetic import NumpyArithmetic, arithmetic
+from otel_goodput._accounting.events import DEVICE_END, KEYS, NO_STEP, ON_DEVICE, STRIDE, EndColumns, TurnColumns
+from otel_goodput._accounting.rules import STEP
+from otel_goodput._journal.numpy_arithmetic import KEY, NumpyArithmetic, arithmetic
 from otel_goodput._journal.records import (
     BODY,
     HEADER_SIZE,
     LARGEST,
     LOAD,
+    LOADING,
     SEALED,
     SIZE,
+    STEPPING,
     TURN,
     TURN_FIELDS,
     TURN_STRIDE,
@@ -34,9 +37,12 @@ from otel_goodput._journal.records import (
 )
 
 FEWEST: Final = 64  # turns: fewer are read one by one
-_RUNS: Final = re.compile(b"%c{%d,}" % (TURN, FEWEST))
+_RUNS: Final = re.compile(
+    b"%c{%d,}|[%c%c%c]{%d,}" % (TURN, FEWEST, LOADING, STEPPING, DEVICE_END, 2 * FEWEST)
+)  # of TURN records, or of those of a loop that is observed on the device
 _CHECK: Final = 0xFFFF
 _records = 0  # read so far
+LATEST: Final = 1 << 62  # time of an undisturbed loop, ns
 _EARLIEST: Final = LOAD - LARGEST  # a time from which a load can be subtracted
 _STRIDES: Final = frozenset({TURN_STRIDE & KEYS, (TURN_STRIDE & KEYS) - KEYS - 1})
 
@@ -54,17 +60,27 @@ def decode_columns(
     global _records
     _records += len(body) // SIZE
     read = _reading(arithmetic(_records))
-    at = 0
-    for run in _RUNS.finditer(body[::SIZE]):
-        first, behind = run.start() + 1, run.end() - 1
-        turns = read(body[first * SIZE : behind * SIZE])
-        if turns is not None:
-            yield from decode_records(body[at * SIZE : first * SIZE], names, skip + at, skipped)
+    at, kinds = 0, body[::SIZE]
+    for run in _RUNS.finditer(kinds):
+        begin, end = run.span()
+        for first, behind, turns in _columns_in(body[begin * SIZE : end * SIZE], read):
+            yield from decode_records(body[at * SIZE : (begin + first) * SIZE], names, skip + at, skipped)
             yield Record(TURN, 0, 0, "", turns.key, len(columns), turns.time)
             columns.append(turns)
-            at = behind
+            at = begin + behind
     yield from decode_records(body[at * SIZE :], names, skip + at, skipped)
     yield from beat_of(header)
+
+
+def _columns_in(rows: bytes, read: _Reading) -> Iterator[tuple[int, int, TurnColumns]]:
+    """Yield turns in a run of records, without the first and the last, with their first place and that behind them."""
+    if rows[0] != TURN:
+        yield from read.dispatched(rows)
+        return
+    first, behind = 1, len(rows) // SIZE - 1
+    turns = read.turns(rows[first * SIZE : behind * SIZE])
+    if turns is not None:
+        yield first, behind, turns
 
 
 def turn_columns(rows: bytes) -> TurnColumns | None:
@@ -95,22 +111,10 @@ def with_numpy(quick: NumpyArithmetic) -> Callable[[bytes], TurnColumns | None]:
             "itemsize": SIZE,
         }
     )
-    # A checksum is the exclusive or of one number for each 16 bits of the body, and of that of a body of zeros.
-    empty = crc32(bytes(BODY.size)) & _CHECK
-    parts: list[Any] = []
-    for place in range(0, BODY.size, 2):
-        part = numpy.zeros(1, numpy.uint16)
-        for bit in range(16):
-            body = bytes(place) + (1 << bit).to_bytes(2, "little") + bytes(BODY.size - place - 2)
-            part = numpy.concatenate((part, part ^ numpy.uint16((crc32(body) & _CHECK) ^ empty)))
-        parts.append(part)
+    unsound = checks_with_numpy(numpy)
 
     def columns(rows: bytes) -> TurnColumns | None:
-        words = numpy.ascontiguousarray(numpy.frombuffer(rows, "<u2").reshape(-1, SIZE // 2).T)
-        check = words[-1] ^ numpy.uint16(empty)
-        for part, column in zip(parts, words, strict=False):
-            check ^= part[column[0]] if (column == column[0]).all() else part.take(column)
-        if check.any() or any(rows[1::SIZE]):
+        if unsound(rows).any() or any(rows[1::SIZE]):
             return None
         read = numpy.frombuffer(rows, fields)
         times, numbers = read["time"].astype(numpy.int64), read["number"].astype(numpy.int64)
@@ -123,14 +127,109 @@ def with_numpy(quick: NumpyArithmetic) -> Callable[[bytes], TurnColumns | None]:
         ):
             return None
         following = range(first, first + len(numbers))
-        return TurnColumns(int(read["key"][0]), quick.array(ended), quick.array(times), following)
+        return TurnColumns(int(read["key"][0]), quick.packed(ended), quick.packed(times), following)
 
     return columns
 
 
+def checks_with_numpy(numpy: Any) -> Callable[[bytes], Any]:
+    """Return what tells for each record that is not 0 that its checksum is wrong."""
+    # A checksum is the exclusive or of one number for each 16 bits of the body, and of that of a body of zeros.
+    empty = crc32(bytes(BODY.size)) & _CHECK
+    parts: list[Any] = []
+    for place in range(0, BODY.size, 2):
+        part = numpy.zeros(1, numpy.uint16)
+        for bit in range(16):
+            body = bytes(place) + (1 << bit).to_bytes(2, "little") + bytes(BODY.size - place - 2)
+            part = numpy.concatenate((part, part ^ numpy.uint16((crc32(body) & _CHECK) ^ empty)))
+        parts.append(part)
+
+    def unsound(rows: bytes) -> Any:
+        words = numpy.ascontiguousarray(numpy.frombuffer(rows, "<u2").reshape(-1, SIZE // 2).T)
+        check = words[-1] ^ numpy.uint16(empty)
+        for part, column in zip(parts, words, strict=False):
+            check ^= part[column[0]] if (column == column[0]).all() else part.take(column)
+        return check
+
+    return unsound
+
+
+def dispatched_with_numpy(quick: NumpyArithmetic) -> Callable[[bytes], Iterator[tuple[int, int, TurnColumns]]]:
+    """Return what finds turns of an undisturbed loop whose steps end by the device's clock.
+
+    Their records are ``LOADING`` and ``STEPPING`` in turn, and DEVICE_END anywhere.
+    """
+    numpy = quick.numpy
+    fields = numpy.dtype([
+        ("kind", "u1"), ("phase", "u1"), ("flags", "<u2"), ("name", "<u2"), ("key", "<u8"), ("step", "<i8"),
+        ("time", "<i8"), ("check", "<u2"),
+    ])  # fmt: skip
+    unsound, stride = checks_with_numpy(numpy), numpy.uint64(STRIDE)
+
+    def dispatched(rows: bytes) -> Iterator[tuple[int, int, TurnColumns]]:
+        read, sound = numpy.frombuffer(rows, fields), unsound(rows) == 0
+        sound &= (read["name"] == 0) & (read["time"] > -LATEST) & (read["time"] < LATEST)
+        kinds = read["kind"]
+        ends = kinds == DEVICE_END
+        sound_ends = sound & (read["flags"] == 0) & (read["phase"] == STEP) & (read["step"] == NO_STEP)
+        places = numpy.flatnonzero(~ends)  # of the moments
+        if len(places) < 2 * FEWEST:
+            return
+        one = read[places]
+        keys, numbers, times = one["key"], one["step"], one["time"]
+        flags = numpy.where(one["kind"] == LOADING, ON_DEVICE, 0)
+        usual = sound[places] & (one["flags"] == flags) & (one["phase"] == 0) & (numbers >= 0)
+        # Each moment goes on to the next one; but not over a device end that is none of these.
+        goes_on = usual[:-1] & usual[1:] & (keys[:-1] + stride == keys[1:]) & (times[:-1] <= times[1:])
+        loading = one["kind"][:-1] == LOADING
+        goes_on &= (one["kind"][1:] == LOADING) != loading
+        goes_on &= numbers[1:] - numbers[:-1] == numpy.where(loading, 0, 1)
+        over = numpy.searchsorted(places, numpy.flatnonzero(ends & ~sound_ends)) - 1
+        goes_on[over[(over >= 0) & (over < len(goes_on))]] = False
+        edges = numpy.flatnonzero(numpy.diff(numpy.concatenate(([False], goes_on, [False])))).reshape(-1, 2)
+        for begin, end in edges.tolist():  # moments from `begin` to `end`, both included
+            begin += 2 + (not loading[begin])  # there are single turns before and after
+            count = (end - 1 - begin) // 2
+            if count < FEWEST:
+                continue
+            behind = begin + 2 * count
+            first, last = int(places[begin]), int(places[behind - 1]) + 1
+            among = numpy.flatnonzero(ends[first:last]) + first
+            device = EndColumns(
+                quick.packed(read["key"][among], KEY), quick.packed(read["time"][among]),
+                quick.packed(numpy.searchsorted(places, among) - begin),
+            )  # fmt: skip
+            number = int(numbers[begin])
+            yield first, last, TurnColumns(
+                int(keys[begin]), quick.packed(times[begin:behind:2]), quick.packed(times[begin + 1 : behind : 2]),
+                range(number, number + count), (), device,
+            )  # fmt: skip
+
+    return dispatched
+
+
+class _Reading(NamedTuple):
+    """What reads runs of records.
+
+    `turns` reads ``TURN`` records; `dispatched` those of turns whose steps end by the device's clock, in which it finds
+    parts that are undisturbed, with their first place and that behind them.
+    """
+
+    turns: Callable[[bytes], TurnColumns | None]
+    dispatched: Callable[[bytes], Iterable[tuple[int, int, TurnColumns]]]
+
+
 @cache
-def _reading(quick: Arithmetic) -> Callable[[bytes], TurnColumns | None]:
-    return with_numpy(quick) if isinstance(quick, NumpyArithmetic) else turn_columns
+def _reading(quick: Arithmetic) -> _Reading:
+    if isinstance(quick, NumpyArithmetic):
+        return _Reading(with_numpy(quick), dispatched_with_numpy(quick))
+    return _Reading(turn_columns, lambda _: ())
+
+
+def expect(records: int) -> None:
+    """Note that so many records are going to be read."""
+    global _records
+    _records = max(_records, records)
 
 
 def arithmetic_now() -> Arithmetic:

@@ -14,7 +14,7 @@ from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.events import NO_STEP, NOT_KNOWN, Event, TurnColumns, following, key_behind
 from otel_goodput._accounting.job import ABSENT, JobAccount, holds_for_job
 from otel_goodput._accounting.rank_clocks import RankClock, by_common_clock
-from otel_goodput._accounting.rank_columns import Part, RankPart, RankParts, absences_in
+from otel_goodput._accounting.rank_columns import Part, RankPart, RankParts, absences_in, in_columns
 from otel_goodput._accounting.rank_cursor import RankCursor
 from otel_goodput._accounting.rank_updates import Opened, RankNotes
 from otel_goodput._accounting.ranks import NEVER, STEP_TIME
@@ -77,7 +77,7 @@ def digest_of(events: Iterable[Event | TurnColumns], spool: Spool | None = None)
 
     What it did is kept in the `spool`, if that is given.
     """
-    cursor, notes, noted = RankCursor(), RankNotes(whole=True), list[Event]()
+    cursor, notes, noted = RankCursor(), RankNotes(whole=True, in_columns=True), list[Event]()
     parts = list[Part]() if spool is None else SpooledParts(spool)
     backs = list[int]()
 
@@ -103,15 +103,14 @@ def digest_of(events: Iterable[Event | TurnColumns], spool: Spool | None = None)
             _apply_turns(cursor, turns)
         if not count % SETTLED:
             notes.settle(cursor, notes.position)
-            keep(notes.taken_parts())
+            keep([*notes.taken_parts()])
     notes.settle(cursor, notes.position)
     if cursor.begin is None:
         return None
     cursor.drain()
     update = notes.take(cursor, cursor.now, cursor.now, None, last=True)
     failed = cursor.ended and not cursor.clean
-    rest = [RankPart(update.steps, update.pieces)] if update.steps or update.pieces else []
-    keep([*notes.taken_parts(), *rest])
+    keep([*notes.taken_parts(), *in_columns(RankPart(update.steps, update.pieces))])
     return RankDigest(cursor.begin, cursor.now, cursor.ended, RankParts(parts), backs, noted, failed)
 
 
@@ -138,7 +137,11 @@ def _apply_turns(cursor: RankCursor, turns: TurnColumns) -> None:
     at, alone = 0, ALONE
     while at < last:
         load = following(key_behind(turns.key, 2 * at))
-        done = cursor.apply_columns(load, turns.begun[at:-1], turns.ended[at + 1 :], turns.numbers[at:-1], arithmetic)
+        begun, ended, numbers = turns.begun[at:-1], turns.ended[at + 1 :], turns.numbers[at:-1]
+        if turns.left:
+            done = cursor.apply_dispatched_columns(load, begun, ended, numbers, turns.left[at:-1], arithmetic)
+        else:
+            done = cursor.apply_columns(load, begun, ended, numbers, arithmetic)
         at += done
         alone = ALONE if done else 2 * alone
         if at < last:

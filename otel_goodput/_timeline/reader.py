@@ -23,10 +23,11 @@ from otel_goodput._journal import records
 from otel_goodput._journal.notes import Note
 from otel_goodput._journal.records import LARGEST, NAME, SEGMENT_NAME, TURN, Names, Record, SegmentFile, Skip
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._journal.turn_columns import decode_columns
+from otel_goodput._journal.turn_columns import arithmetic_now, decode_columns
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_duration
 from otel_goodput._timeline.damage import Damages, ReadSegment
+from otel_goodput._timeline.dispatched import dispatched_in_order
 
 Position = tuple[int, int, int]  # attempt, segment, record
 
@@ -185,7 +186,7 @@ class Reader:
         self._move(segment, max(skip, records.used(data)), [at for at, why in skipped if why != records.UNKNOWN])
         self._end_step(entries, *records.left_step(data))
         entries = self.overlaps.kept(segment.attempt, entries)
-        times = [one.time for one in entries if one.kind < NAME] + [one.ended[0] for one in columns]
+        times = [one.time for one in entries if one.kind < NAME] + [time for one in columns for time in one.span]
         sealed = segment.path.suffix == ".gz"
         read = ReadSegment(segment.path.name, data, room, skipped, skip, sealed, last, reached.phases)
         damages.segment(read, (min(times), max(times)) if times else None)
@@ -206,7 +207,7 @@ class Reader:
             left_out: list[Skip] = []
             entries = list(decode_columns(data, reached.names, skip, left_out, columns))
             until = self.overlaps.until(attempt) if columns else None
-            if not any(one.has(reached.left) or (until is not None and one.time > until) for one in columns):
+            if not any(one.has(reached.left) or (until is not None and one.span[1] > until) for one in columns):
                 skipped += left_out
                 return entries
             columns.clear()  # not all of them count
@@ -316,8 +317,13 @@ def in_order(items: Sequence[Event | TurnColumns]) -> Iterator[Event | TurnColum
         return
     together = [(at, one) for at, one in enumerate(items) if isinstance(one, TurnColumns)]
     single = [(at, one) for at, one in enumerate(items) if isinstance(one, Event)]
-    if any(before.time > after.ended[0] for (_, before), (_, after) in pairwise(together)) or any(
-        one[1] in _OF_DEVICE or (one[1] == ev.END and one[5] & ev.ON_DEVICE) for _, one in single
+    if (dispatched := dispatched_in_order(items, arithmetic_now())) is not None:
+        yield from dispatched
+        return
+    if (
+        any(before.time > after.ended[0] for (_, before), (_, after) in pairwise(together))
+        or any(one[1] in _OF_DEVICE or (one[1] == ev.END and one[5] & ev.ON_DEVICE) for _, one in single)
+        or any(one.device is not None for _, one in together)
     ):
         yield from ordered(list(each_of(items)))
         return
@@ -340,7 +346,7 @@ def _are_in_order(items: Sequence[Event | TurnColumns]) -> bool:
     latest = -LARGEST
     for one in items:
         if isinstance(one, TurnColumns):
-            if one.ended[0] < latest:
+            if one.ended[0] < latest or one.device is not None:
                 return False
             latest = one.time
             continue

@@ -21,7 +21,9 @@ from otel_goodput._journal.facts import Facts
 from otel_goodput._journal.job_now import JobNow, read_now
 from otel_goodput._journal.job_waits import read_waits
 from otel_goodput._journal.notes import Note
+from otel_goodput._journal.records import SIZE
 from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.turn_columns import expect
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_duration
@@ -244,6 +246,7 @@ def _job_of(
     folder: RunDirectory, count: int, spans: Sequence[int], spool: Spool, *, with_events: bool, keep: bool
 ) -> Job | str:
     damages, events = Damages(), list[Event]()
+    expect(folder.recorded_bytes() // SIZE)
     with files.held(folder.journal):
         digests, damaged = _read(folder, damages, spool)
         if len(digests) < 2:

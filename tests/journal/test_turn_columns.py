@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+import re
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._accounting.events import KEYS, TurnColumns, each_of, following
+from otel_goodput._accounting.rank_cursor import RankCursor
 from otel_goodput._journal import numpy_arithmetic, turn_columns
 from otel_goodput._journal.journal import Journal, Segment
 from otel_goodput._journal.numpy_arithmetic import NumpyArithmetic
@@ -51,6 +54,34 @@ class Writer:
             self.now += rng.randrange(5) * MS
             self.journal.turn(following(self.key), self.number, self.now)
             self.key = following(following(self.key))
+
+    def dispatched(self, count: int) -> None:
+        """Turns whose steps are observed on the device, which is behind the host by up to some steps."""
+        rng, free, waiting = self.rng, self.now, list[tuple[int, int]]()
+        depth, slow = rng.choice((0, 1, 3)), rng.random() < 0.3
+        for _ in range(count):
+            free = max(free, self.now) + rng.choice((30, 30, 31)) * MS + rng.randrange(9) + slow * 20 * MS
+            waiting.append((self.key, free))
+            if len(waiting) > depth:
+                self.now = max(self.now, waiting[0][1])
+            self.now += rng.randrange(2) * MS
+            self.number += 1
+            self.append(LOADING, 0, self.key, self.number, ev.ON_DEVICE)
+            self.leave_device(waiting, depth)
+            self.now += rng.randrange(3) * MS
+            self.append(STEPPING, 0, following(self.key), self.number)
+            self.leave_device(waiting, depth)
+            self.key = following(following(self.key))
+        if rng.random() < 0.8:
+            self.leave_device(waiting, 0)
+
+    def leave_device(self, waiting: list[tuple[int, int]], depth: int) -> None:
+        while len(waiting) > depth and (not depth or self.rng.random() < 0.7):
+            key, end = waiting.pop(0)
+            if self.rng.random() < 0.99:
+                self.append(ev.DEVICE_END, rules.STEP, key, -1, 0, end)
+            elif self.rng.random() < 0.5:
+                self.append(ev.UNOBSERVED, rules.STEP, key)
 
     def disturb(self) -> None:
         """Do something that is no turn."""
@@ -115,18 +146,23 @@ def turn_columns_head(attempt: int) -> bytes:
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few turns in a row are read together."""
-    monkeypatch.setattr(turn_columns, "_RUNS", turn_columns.re.compile(b"%c{4,}" % TURN))
+    monkeypatch.setattr(
+        turn_columns, "_RUNS", re.compile(b"%c{4,}|[%c%c%c]{8,}" % (TURN, LOADING, STEPPING, ev.DEVICE_END))
+    )
+    monkeypatch.setattr(turn_columns, "FEWEST", 4)
     monkeypatch.setattr("otel_goodput._accounting.rank_updates.FEWEST", 3)
+    monkeypatch.setattr("otel_goodput._accounting.rank_cursor.FEWEST", 2)
+    monkeypatch.setattr("otel_goodput._timeline.dispatched.FEWEST", 3)
 
 
-def written(folder: Path, rng: random.Random) -> RunDirectory:
+def written(folder: Path, rng: random.Random, *, device: bool = False) -> RunDirectory:
     run = RunDirectory(folder)
     run.create({"run_id": "run", "job_name": "job", "created_at": BASE / 1e9})
     now = BASE
     for attempt in range(rng.choice((1, 1, 2, 3))):
         writer = Writer(run, attempt, now, rng)
         for _ in range(rng.randrange(9)):
-            writer.turns(rng.choice((1, 5, 20, 60)))
+            (writer.dispatched if device else writer.turns)(rng.choice((1, 5, 20, 60)))
             writer.disturb()
         writer.turns(rng.randrange(9))
         writer.close(rng.random() < 0.4)
@@ -157,6 +193,41 @@ def test_what_is_read_together_is_what_is_read_one_by_one(
         together += sum(len(one.numbers) for one in items if isinstance(one, TurnColumns))
         one_by_one += len(events)
     assert together > one_by_one / 4 / 3
+
+
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.release) for part in (1, 2))])
+def test_so_are_those_of_steps_on_the_device(part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numpy")
+    monkeypatch.setattr(numpy_arithmetic, "MANY", 0)
+    together = one_by_one = applied = 0
+    apply = RankCursor.apply_dispatched_columns
+
+    def counting(*what: Any) -> int:
+        nonlocal applied
+        done = apply(*what)
+        applied += done
+        return done
+
+    monkeypatch.setattr(RankCursor, "apply_dispatched_columns", counting)
+    for seed in range(part, 90, 3):
+        rng = random.Random(seed)
+        run = written(tmp_path / str(seed), rng, device=True)
+        mine, theirs = Damages(), Damages()
+        items, events = [*all_turns(run, 0, mine)], [*all_events(run, 0, theirs)]
+        moments = [[one for one in some if one.kind != ev.DEVICE_END] for some in ([*each_of(items)], events)]
+        assert moments[0] == moments[1], seed
+        assert (mine.listed, mine.more) == (theirs.listed, theirs.more), seed
+        columns, single = digest_of(items), digest_of(events)
+        assert (columns is None) == (single is None)
+        if columns is not None and single is not None:
+            assert columns.parts.steps == single.parts.steps, seed
+            assert columns.parts.pieces == single.parts.pieces, seed
+            assert columns.opened == single.opened
+            assert columns._replace(parts=single.parts) == single, seed
+        together += sum(len(one.numbers) for one in items if isinstance(one, TurnColumns))
+        one_by_one += len(events)
+    assert together > one_by_one / 5 / 4
+    assert applied > together / 4
 
 
 @pytest.mark.parametrize("read", ["numpy", "plain"])
