@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from operator import add
 from typing import Final
 
 from otel_goodput._accounting.account_state import NotedTurns
-from otel_goodput._accounting.arithmetic import PLAIN, Arithmetic, Dispatched
+from otel_goodput._accounting.arithmetic import PLAIN, WHOLE, Arithmetic, Dispatched
 from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.device import NEVER, DeviceSegment
 from otel_goodput._accounting.events import Column, Turns, following, key_behind, place_of
 from otel_goodput._accounting.execution import Execution
-from otel_goodput._accounting.rules import DATA_LOADING_TIME, OTHER, STALLED_SLACK
+from otel_goodput._accounting.rules import CADENCE_SAMPLE, DATA_LOADING_TIME, OTHER, STALLED_SLACK
 from otel_goodput.semconv import ClockState
 
 FEWEST: Final = 16  # steps: fewer are applied one by one
@@ -87,13 +89,13 @@ class RankCursor(Cursor):
             begins, ends, left = (arithmetic.moved(times, shift) for times in (begins, ends, left))
         freed = [self.freed, *(one.end for one in device)]
         limit = min([steps.limit or STALLED_SLACK, *(one.limit for one in waiting)]) - sum(one.net for one in waiting)
-        found = arithmetic.dispatched(self.now, freed, begins, ends, left, limit)
-        if found is None or freed[-1] >= NEVER:
+        shares = arithmetic.dispatched(self.now, freed, begins, ends, left, limit)
+        if shares is None or freed[-1] >= NEVER:
             return self._apply_some(load, begins, ends, numbers[:count], left)
-        count = found.sound - len(waiting)
+        count = shares.sound - len(waiting)
         if count < FEWEST:
             return 0
-        self._take_dispatched(load, begins[:count], ends[:count], numbers[:count], left, found)
+        self._take_dispatched(load, begins[:count], ends[:count], numbers[:count], left, shares)
         return count
 
     def _apply_some(self, load: int, begins: Column, ends: Column, numbers: range, left: Column) -> int:
@@ -115,22 +117,23 @@ class RankCursor(Cursor):
         return 0
 
     def _take_dispatched(
-        self, load: int, begins: Column, ends: Column, new: range, left: Column, found: Dispatched
+        self, load: int, begins: Column, ends: Column, new: range, left: Column, shares: Dispatched
     ) -> None:
         """Apply `new` steps, and go on with those that are on the device already: up to the last of the `ends` (ns)."""
         steps, device, waiting = self.steps, self.device, list(self.steps.running.values())
         before, every = len(waiting), len(waiting) + len(new)
         new = range(new[0] + steps.offset, new[-1] + steps.offset + 1)
         numbers: Sequence[int] = [*(one.number for one in waiting), *new] if waiting else new
-        until, owned, overs = ends[-1], found.owned, [self.now, *found.overs[:every]]
+        until, owned, overs = ends[-1], shares.owned, array(WHOLE, (self.now,)) + array(WHOLE, shares.overs[:every])
         count = bisect_right(overs, until) - 1  # so many are over
         free = [self.freed, *(one.end for one in device), *left[: len(new)]][count]
-        lengths, life, segment = list(found.lengths[:count]), steps.life.number, len(steps.segments) - 1
-        spent = sum(lengths)
-        for at, one in enumerate(waiting[:count]):
+        lengths, life, segment = shares.lengths[:count], steps.life.number, len(steps.segments) - 1
+        spent, whole = sum(lengths), min(lengths[before:], default=0) > 0
+        if waiting:
+            lengths = [*map(add, lengths, (one.net for one in waiting)), *lengths[before:]]
+        for one in waiting[:count]:
             device.popleft()
             del steps.running[one.key]
-            lengths[at] += one.net
         for at in range(max(0, count - before), len(new)):
             key, start = key_behind(load, 2 * at + 1), begins[at]
             one = steps.running[key] = Execution(new[at], key, start, life, segment)
@@ -140,7 +143,6 @@ class RankCursor(Cursor):
         if count < every:
             next(iter(steps.running.values())).net += until - owned[count]
         if self.noted is not None:
-            whole = min(lengths[before:], default=0) > 0
             for owner, begin, end in self._noted_dispatched(waiting, numbers, owned[:every], overs, count, until):
                 if whole and isinstance(owner, NotedTurns):
                     owner = owner._replace(apart=True)
@@ -154,7 +156,8 @@ class RankCursor(Cursor):
         steps.latest, steps.last_step, steps.observed = latest, new[-1], True
         if count:
             self._between = outside + loaded
-            starts = [*(one.start for one in waiting), *begins]
-            steps.push_columns(numbers[:count], starts[:count], lengths, overs[1 : count + 1])
+            latest_starts = begins[max(0, count - before - CADENCE_SAMPLE - 1) : max(0, count - before)]
+            starts = [*(one.start for one in waiting[:count]), *latest_starts]
+            steps.push_columns(numbers[:count], starts, lengths, overs[1 : count + 1])
             self.clock = ClockState.DEVICE
         self.choose()

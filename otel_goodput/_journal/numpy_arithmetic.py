@@ -70,7 +70,9 @@ class NumpyArithmetic(Arithmetic):
         unsound = (free[:-1] > free[1:]) | (lengths > limit)
         unsound[len(waiting) :] |= begun > gone
         sound = int(unsound.argmax()) if unsound.any() else len(unsound)
-        return Dispatched(self.packed(owned), self.packed(overs), self.packed(lengths), sound)
+        short = bool(len(lengths)) and lengths.min() >= 0 and not int(lengths.max()) >> 32
+        packed = self.packed(lengths.astype(numpy.uint32), _SHORT) if short else self.packed(lengths)
+        return Dispatched(self.packed(owned), self.packed(overs), packed, sound)
 
     def common(self, begins: Sequence[Column], ends: Sequence[Column], middle: int) -> Common:
         numpy = self.numpy

@@ -38,10 +38,10 @@ def dispatched_in_order(
     if len(odd) > len(columns) + FEWEST or any(one.has(key) for one in columns for key in odd):
         return None
     ends = {one.key: max(_KNOWN, one.time) for one in single if one.kind == ev.DEVICE_END}
-    found: dict[int, array[int]] = {}
+    gone: dict[int, array[int]] = {}
     for one in columns:
         if one.device is not None:
-            found[id(one)], others = arithmetic.left(one)
+            gone[id(one)], others = arithmetic.left(one)
             ends.update(others)
     times = sorted(one.time for one in single if one.kind not in (ev.DEVICE_END, ev.ATTEMPT))
     rest: list[Event] = []
@@ -51,7 +51,7 @@ def dispatched_in_order(
             if item.kind not in (ev.DEVICE_END, ev.ATTEMPT):
                 rest.append(item)
             continue
-        for part, whole in _parts(item, found.get(id(item)), ends, times):
+        for part, whole in _parts(item, gone.get(id(item)), ends, times):
             if whole:
                 event = Event(part.ended[0], ev.END, rules.STEP, part.key, part.numbers[0] - 1)
                 together[id(event)] = part
