@@ -184,7 +184,7 @@ class Reader:
             damages.left_out(segment.path.name, error)
             return []
         self._move(segment, max(skip, records.used(data)), [at for at, why in skipped if why != records.UNKNOWN])
-        self._end_step(entries, *records.left_step(data))
+        self._end_step(entries, columns, *records.left_step(data))
         entries = self.overlaps.kept(segment.attempt, entries)
         times = [one.time for one in entries if one.kind < NAME] + [time for one in columns for time in one.span]
         sealed = segment.path.suffix == ".gz"
@@ -213,7 +213,7 @@ class Reader:
             columns.clear()  # not all of them count
         return list(records.decode_segment(data, reached.names, skip, skipped))
 
-    def _end_step(self, entries: list[Record], key: int, ended: int) -> None:
+    def _end_step(self, entries: list[Record], columns: Sequence[TurnColumns], key: int, ended: int) -> None:
         """End the loop's step `key` at `ended` (ns), and begin the next data load, as the header of a segment says.
 
         A loop records both after the load, see :meth:`~otel_goodput._journal.journal.Journal.leave_step`. They are not
@@ -223,7 +223,7 @@ class Reader:
         if reached.left:
             again = (ev.END, reached.left), (ev.START, following(reached.left))
             entries[:] = [one for one in entries if (one.kind, one.key) not in again]
-        reached.step = step = _open_step(entries, reached.step)
+        reached.step = step = _open_step(entries, columns, reached.step)
         if step is None or step.key != key or ended < step.time:
             return
         at = len(entries) - (bool(entries) and entries[-1].kind == ev.HEARTBEAT)
@@ -253,7 +253,7 @@ def _begun(turns: TurnColumns) -> Record:
     return Record(last.kind, last.phase, 0, "", last.key, last.step, last.time)
 
 
-def _open_step(entries: Sequence[Record], before: Record | None) -> Record | None:
+def _open_step(entries: Sequence[Record], columns: Sequence[TurnColumns], before: Record | None) -> Record | None:
     """Return the step that began last and is open after `entries`; `before`: the one before them."""
     ended: set[int] = set()
     for one in reversed(entries):
@@ -261,6 +261,9 @@ def _open_step(entries: Sequence[Record], before: Record | None) -> Record | Non
             ended.add(one.key)
         elif one.kind == ev.START and one.phase == rules.STEP:
             before = one
+            break
+        elif one.kind == TURN:  # what was recorded right behind it is damaged
+            before = _begun(columns[one.step])
             break
     return None if before is None or before.key in ended else before
 
@@ -352,6 +355,8 @@ def _are_in_order(items: Sequence[Event | TurnColumns]) -> bool:
             continue
         time, kind, _, _, _, flags, _, _ = one[:]
         if time < latest or kind in _OF_DEVICE or (kind == ev.END and flags & ev.ON_DEVICE):
+            return False
+        if kind == ev.ATTEMPT and latest > -LARGEST:  # it comes first
             return False
         latest = time if kind != ev.ATTEMPT else -LARGEST
     return True
