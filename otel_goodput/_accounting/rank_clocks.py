@@ -144,7 +144,7 @@ class RankClocks:
             moved(update.known),
             moved(update.at),
             moved(update.left),
-            [RankStep(step.number, moved(step.begin), moved(step.end), step.flags) for step in update.steps],
+            [step._replace(begin=moved(step.begin), end=moved(step.end)) for step in update.steps],
             [Piece(moved(piece.begin), moved(piece.end), *piece[2:]) for piece in update.pieces],
             None if opened is None else opened._replace(since=moved(opened.since)),
             update.size,

@@ -65,11 +65,12 @@ class StepColumns(NamedTuple):
             ):
                 return self
             return self._replace(since=before.ends[-1])
-        numbers, begins, ends, flags = zip(*steps, strict=True)
+        numbers, begins, ends, flags, counts = zip(*steps, strict=True)
         sinces, untils = (before.ends[-1], *ends), (*begins, self.begins[0])
         rising = before.numbers[-1], *numbers, self.numbers[0]
         if (
             any(flags)
+            or any(count > 1 for count in counts)
             or [*pieces] != _loads(sinces, untils)
             or not all(one < other for one, other in pairwise(rising))
             or not all(map(le, sinces, untils))
@@ -95,7 +96,7 @@ class StepColumns(NamedTuple):
     def steps(self, begin: int = 0, end: int | None = None) -> list[RankStep]:
         """Return the same one by one."""
         numbers, begins, ends, _ = self.slice(begin, len(self.numbers) if end is None else end)
-        return [*map(_make, repeat(RankStep), zip(numbers, begins, ends, repeat(0), strict=False))]
+        return [*map(_make, repeat(RankStep), zip(numbers, begins, ends, repeat(0), repeat(1), strict=False))]
 
     def pieces(self, begin: int = 0, end: int | None = None) -> list[Piece]:
         """Return the loads before each of them; before the first of all only if that follows columns."""
@@ -328,7 +329,7 @@ class ColumnMerger(RankMerger):
                     decided.append(_make(Stretch, (ready, latest, DATA_LOADING_TIME, "", rank, True)))
             reached = max(begin, end)
             inside = (_make(Stretch, (begin, reached, STEP_TIME, "", NOBODY, False)),) if begin < reached else ()
-            decided.append(_make(JobStep, (number, begin, reached, 0, inside)))
+            decided.append(_make(JobStep, (number, begin, reached, 0, inside, 1)))
             done += 1
         if done:
             self._pass_by(numbers[done - 1], reached, {rank: columns.ends[done - 1] for rank, columns in own})

@@ -4,8 +4,9 @@ With groups of `size` steps, a power of two, a group ends with a step whose numb
 of all ranks end with the same steps, and finer ones can be put together to coarser ones.
 
 Exact are, in each group: its begin and its end, its time by category and name, and what is left for its steps. But it
-is laid out anew: first what is nobody's, then each category, then the steps as one, with the number of the last. Where
-in the group something happened, is known within its length only. A step that failed is never in a group.
+is laid out anew: first what is nobody's, then each category, then the steps as one, with the number of the last and how
+many they are. Where in the group something happened, is known within its length only. A step that failed is never in a
+group.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def one_group(steps: Sequence[RankStep], pieces: Sequence[Piece]) -> tuple[RankS
     for (category, name), length in sums.items():
         mine.append(Piece(at, at + length, category, name))
         at += length
-    return RankStep(steps[-1].number, at, end), mine
+    return RankStep(steps[-1].number, at, end, steps=sum(step.steps for step in steps)), mine
 
 
 def _inside(steps: Sequence[RankStep], pieces: Sequence[Piece]) -> int:

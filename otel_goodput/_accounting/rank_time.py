@@ -17,6 +17,7 @@ DIED: Final = 1 << 16  # its process died
 OPEN: Final = 1 << 17  # it is not over
 # Those that take it were there when another one died, which is still away: they may not know it yet.
 LEFT_BEHIND: Final = 1 << 18
+_make: Final = tuple.__new__  # a third of the time of a named tuple's constructor
 
 
 class RankStep(NamedTuple):
@@ -26,12 +27,14 @@ class RankStep(NamedTuple):
         number, begin: of the step; first moment that is its own (rule R3).
         end: when it was over, by the clock that counts; ``NOT_KNOWN`` while it is open.
         flags: of its END event.
+        steps: how many it stands for, of which it is the last (see ``rank_groups``).
     """
 
     number: int
     begin: int
     end: int
     flags: int = 0
+    steps: int = 1
 
 
 class Piece(NamedTuple):
@@ -64,7 +67,7 @@ class JobStep(NamedTuple):
     """One execution of a step by the ranks that took part, in whose time `stretches` are, from `begin` to `end` (ns).
 
     `flags` are of its END event: ``FAILED`` if it failed on any rank, or one of them died in it. Besides them
-    ``LEFT_BEHIND``.
+    ``LEFT_BEHIND``. It stands for so many `steps`, of which it is the last; those before it did not fail.
     """
 
     number: int
@@ -72,6 +75,23 @@ class JobStep(NamedTuple):
     end: int
     flags: int
     stretches: tuple[Stretch, ...]
+    steps: int = 1
+
+    def singles(self) -> Iterator[JobStep]:
+        """Yield the steps that it stands for, each of which takes the same time; of a group, without its own time."""
+        if self.steps == 1:
+            yield self
+            return
+        number, begin, end, flags, stretches, steps = self
+        nested = [one for one in stretches if one.category != STEP_TIME]
+        first, since, inside = number - steps + 1, begin, tuple[Stretch, ...]()
+        for at in range(1, steps + 1):
+            until = begin + (end - begin) * at // steps
+            if nested:
+                parts = (one._replace(begin=max(one.begin, since), end=min(one.end, until)) for one in nested)
+                inside = tuple(one for one in parts if one.begin < one.end)
+            yield _make(JobStep, (first, since, until, flags if at == steps else 0, inside, 1))
+            first, since = first + 1, until
 
 
 class Standing(NamedTuple):

@@ -356,7 +356,8 @@ class RankNotes:
             self._add_piece(cursor, begin, begins[0], DATA_LOADING_TIME)
             rest = zip(loads[1:], begins[1:], repeat(DATA_LOADING_TIME), repeat(""), strict=False)
             self.pieces += map(_make, repeat(Piece), rest)
-            self.steps += map(_make, repeat(RankStep), zip(numbers, begins, ends, repeat(0), strict=False))
+            each = zip(numbers, begins, ends, repeat(0), repeat(1), strict=False)
+            self.steps += map(_make, repeat(RankStep), each)
             return
         for load, number, begin, end in zip(loads, numbers, begins, ends, strict=True):
             self._add_piece(cursor, load, begin, DATA_LOADING_TIME)
@@ -380,7 +381,7 @@ class RankNotes:
             end = ends[behind - 1]
             begin = end - sum(ends[first:behind]) + sum(begins[first:behind])
             self._add_piece(cursor, loads[first], begin, DATA_LOADING_TIME)
-            self.steps.append(RankStep(numbers[behind - 1], begin, end))
+            self.steps.append(RankStep(numbers[behind - 1], begin, end, steps=behind - first))
             first = behind
 
     def _add_inside(self, cursor: AccountState, rows: Sequence[Noted], body: _Body) -> None:

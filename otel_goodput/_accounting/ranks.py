@@ -437,6 +437,9 @@ class RankMerger:
         """Write down the time up to the end of step `number`, which is that of `members`."""
         begins = sorted((step.begin, rank) for rank, step in members.items())
         begin, last = max(self.reached, begins[-1][0]), begins[-1][1]
+        steps = max(step.steps for step in members.values())
+        if number > self._number:
+            steps = min(steps, number - self._number)  # the ranks' groups may differ
         deaths = [step.end for step in members.values() if step.flags & DIED]
         if deaths:
             end, flags = max(begin, min(deaths)), FAILED
@@ -459,7 +462,7 @@ class RankMerger:
         others = [moment for moment, rank in begins[:-1]]
         ready = others[(len(others) - 1) // 2] if others else begin
         self._decided += self._between(last, begin, ready, self.reached, members)
-        self._decided.append(JobStep(number, begin, end, flags, self._within(members, begin, end)))
+        self._decided.append(JobStep(number, begin, end, flags, self._within(members, begin, end), steps))
         self.reached, self._stepped = end, True
 
     def _take_part(self, members: dict[int, RankStep], goes_on: bool) -> None:

@@ -140,11 +140,12 @@ class JobRecords:
 
     def record(self, events: Iterable[Event]) -> None:
         """Record events of the job, in order of time."""
-        journal = self.account.journal
-        for one in events:
-            name = journal.name(one.name) if one.name else 0
-            self.account.append(one.kind, one.phase, one.flags, name, one.key, one.step, one.time)
-            self._latest = max(self._latest, one.time)
+        append, named, latest = self.account.append, self.account.journal.name, self._latest
+        for time_, kind, phase, key, step, flags, _, name in events:
+            append(kind, phase, flags, named(name) if name else 0, key, step, time_)
+            if time_ > latest:
+                latest = time_
+        self._latest = latest
 
     def close(self) -> None:
         """Write what has been recorded. May wait for the disk."""

@@ -18,23 +18,24 @@ from otel_goodput._accounting.rules import CUSTOM
 from otel_goodput._text.redact import encodable
 from otel_goodput.semconv import CATEGORIES
 
-VERSION: Final = 2
+VERSION: Final = 3  # one of version 2 says nothing of how many steps a group has
 MOST: Final = 64 << 10  # bytes of a message
 TEXT: Final = 255  # bytes of a host, a role and a name
 NAMES: Final = 64  # custom names in a message; the others are OVERFLOW
 OVERFLOW: Final = "overflow"
 LARGEST_GROUP: Final = 1 << 30
 LARGEST_COUNT: Final = 1 << 20  # devices of a process
+STEPS: Final = 1 << 17  # that those of a message may stand for: each makes work for the leader
 _LARGEST: Final = (1 << 62) - 1  # of all numbers
 _make: Final = tuple.__new__  # a third of the time of a named tuple's constructor
 _ROOM: Final = 9  # bytes of a number
 # Flags of an element: it does not begin where the one before ended; it is a step; that has another number than the next
-# one; that has flags; that is open. Above the first two, a piece has its category.
-_GAP, _STEP, _JUMP, _FLAGS, _OPEN = 1, 2, 4, 8, 16
+# one; that has flags; that is open; that stands for several. Above the first two, a piece has its category.
+_GAP, _STEP, _JUMP, _FLAGS, _OPEN, _GROUP = 1, 2, 4, 8, 16, 32
 
 
 class MessageTooLarge(ValueError):
-    """A message of more than ``MOST`` bytes."""
+    """A message of more than ``MOST`` bytes, or with more than ``STEPS`` steps."""
 
 
 class ClockSigns(NamedTuple):
@@ -216,7 +217,8 @@ def encode(message: RankMessage) -> bytes:
         gap = one.begin != place
         if isinstance(one, RankStep):
             jump, opens = one.number != following, one.end == NOT_KNOWN
-            writer.count(gap * _GAP | _STEP | jump * _JUMP | (one.flags != 0) * _FLAGS | opens * _OPEN)
+            group = (one.steps > 1) * _GROUP
+            writer.count(gap * _GAP | _STEP | jump * _JUMP | (one.flags != 0) * _FLAGS | opens * _OPEN | group)
         else:
             writer.count(one.category << 2 | gap * _GAP)
         if gap:
@@ -230,11 +232,14 @@ def encode(message: RankMessage) -> bytes:
                 writer.signed(one.number - following)
             if one.flags:
                 writer.count(one.flags)
+            if one.steps > 1:
+                writer.count(min(one.steps, STEPS // 2))
             following = one.number + 1
         elif one.category == CUSTOM:
             writer.count(places[one.name])
-    if len(writer.data) > MOST:
-        raise MessageTooLarge(f"a message of {len(writer.data)} bytes")
+    stands = sum(min(step.steps, STEPS // 2) for step in update.steps)
+    if len(writer.data) > MOST or (stands > STEPS and len(update.steps) > 1):
+        raise MessageTooLarge(f"a message of {len(writer.data)} bytes, with {stands} steps")
     return bytes(writer.data)
 
 
@@ -249,7 +254,7 @@ def decode(data: bytes) -> RankMessage:
 
 
 def _decoded(reader: _Reader) -> RankMessage:
-    if reader.count() != VERSION:
+    if not 2 <= reader.count() <= VERSION:
         raise ValueError("a message of another version")
     number, attempt, pid = reader.count(), reader.count(), reader.count()
     host, role, devices = reader.text(), reader.text(), reader.count(LARGEST_COUNT)
@@ -279,7 +284,8 @@ def _decoded(reader: _Reader) -> RankMessage:
             else:
                 end = place = begin + next(numbers)
             following += _signed(next(numbers)) if kind & _JUMP else 0
-            steps.append(_make(RankStep, (following, begin, end, next(numbers) if kind & _FLAGS else 0)))
+            flags = next(numbers) if kind & _FLAGS else 0
+            steps.append(_make(RankStep, (following, begin, end, flags, next(numbers) if kind & _GROUP else 1)))
             following += 1
         elif kind >= several:
             raise ValueError("a category that there is none of")
@@ -307,9 +313,14 @@ def _prove(update: RankUpdate) -> None:
             raise ValueError("it contradicts itself")
         place = end
     before, last = 0, len(steps) - 1
-    for at, (number, begin, end, _) in enumerate(steps):
+    for at, (number, begin, end, _, count) in enumerate(steps):
         opens = end == NOT_KNOWN and at == last
-        if not (before <= begin <= _LARGEST and (opens or begin < end <= known) and 0 <= number <= _LARGEST):
+        if not (
+            before <= begin <= _LARGEST
+            and (opens or begin < end <= known)
+            and number <= _LARGEST
+            and 1 <= count <= number + 1
+        ):
             raise ValueError("it contradicts itself")
         before = begin
     if (
@@ -317,5 +328,6 @@ def _prove(update: RankUpdate) -> None:
         or update.size < 1
         or update.size & (update.size - 1)
         or (update.joined == NOT_KNOWN and (steps or pieces))
+        or sum(step.steps for step in steps) > STEPS
     ):
         raise ValueError("it contradicts itself")

@@ -137,7 +137,7 @@ def test_whatever_comes_late_each_moment_is_in_one_update_only(loop: object) -> 
             joined = update.joined
             steps += [step for step in update.steps if step.end != NOT_KNOWN]
             pieces += update.pieces
-            assert all(NOT_KNOWN < begin < end <= update.known for _, begin, end, _ in steps[-1:])
+            assert all(NOT_KNOWN < begin < end <= update.known for _, begin, end, *_ in steps[-1:])
             assert not pieces or pieces[-1].end <= update.known
             known = max(known, update.known)
         assert all(before.end <= after.begin for before, after in pairwise(pieces))

@@ -13,7 +13,18 @@ from otel_goodput._accounting.rank_groups import MOST as GROUPED
 from otel_goodput._accounting.rank_updates import Opened, RankUpdate
 from otel_goodput._accounting.ranks import STEP_TIME, Piece, RankStep
 from otel_goodput._accounting.rules import CUSTOM, DATA_LOADING_TIME
-from otel_goodput._live.rank_messages import MOST, NAMES, OVERFLOW, TEXT, ClockSigns, RankMessage, decode, encode
+from otel_goodput._live.rank_messages import (
+    MOST,
+    NAMES,
+    OVERFLOW,
+    STEPS,
+    TEXT,
+    ClockSigns,
+    MessageTooLarge,
+    RankMessage,
+    decode,
+    encode,
+)
 from otel_goodput.semconv import CATEGORIES
 
 BEGIN = 1_764_000_000 * 10**9
@@ -51,7 +62,7 @@ def drawn(rng: random.Random) -> RankUpdate:
         end = at + rng.randint(1, 10**10)
         if rng.random() < 0.5:
             number = max(0, number + rng.choice((1, 1, 1, 5, -3)))
-            steps.append(RankStep(number, at, end, rng.choice((0, 0, FAILED))))
+            steps.append(RankStep(number, at, end, rng.choice((0, 0, FAILED)), rng.randint(1, min(number + 1, 9))))
             if rng.random() < 0.2 and end - at > 10:
                 pieces.append(Piece(at + 3, end - 2, CUSTOM, rng.choice(("eval", "späť", ""))))
         else:
@@ -87,6 +98,23 @@ def test_a_message_is_read_as_it_was_written() -> None:
         assert decode(encode(written)) == written
     nothing = RankUpdate(NOT_KNOWN, BEGIN, BEGIN, NOT_KNOWN, [], [], None)
     assert decode(encode(message(nothing))) == message(nothing)
+
+
+def test_one_of_a_version_before_has_steps_only() -> None:
+    written = encode(message(steady(20)))
+    assert decode(bytes([2]) + written[1:]) == decode(written) == message(steady(20))
+    for version in (1, written[0] + 1):
+        with pytest.raises(ValueError, match="another version"):
+            decode(bytes([version]) + written[1:])
+
+
+def test_steps_of_large_groups_are_in_several_messages() -> None:
+    steps = [RankStep((at + 1) * STEPS // 4 - 1, BEGIN + at, BEGIN + at + 1, steps=STEPS // 4) for at in range(7)]
+    whole = RankUpdate(BEGIN, BEGIN + 7, BEGIN + 7, NOT_KNOWN, steps, [], None, STEPS // 4)
+    with pytest.raises(MessageTooLarge, match=f"with {7 * STEPS // 4} steps"):
+        encode(message(whole))
+    read = [decode(encode(message(half))).update.steps for half in whole.halves()]
+    assert [step for some in read for step in some] == steps
 
 
 def test_a_step_and_its_load_take_few_bytes() -> None:
@@ -131,6 +159,7 @@ class Forgery:
         Forgery([RankStep(1, BEGIN, NOT_KNOWN), RankStep(2, BEGIN + 5, BEGIN + 9)], []),
         Forgery([RankStep(-4, BEGIN, BEGIN + 9)], []),
         Forgery([RankStep(1, BEGIN, BEGIN + 10**12)], []),
+        Forgery([RankStep(5, BEGIN, BEGIN + 9, steps=7)], []),
         Forgery([], [Piece(BEGIN, BEGIN + 9, 4), Piece(BEGIN + 5, BEGIN + 12, 4)]),
         Forgery([], [Piece(BEGIN, BEGIN, 4)]),
         Forgery([], [Piece(BEGIN, BEGIN + 3, len(CATEGORIES))]),
