@@ -189,7 +189,7 @@ def in_columns(part: RankPart) -> Iterator[Part]:
         if first > given or begun > taken:
             yield RankPart(steps[given:first], pieces[taken:begun])
         given, taken = at, piece
-        numbers, begins, ends, _ = zip(*steps[first:at], strict=True)
+        numbers, begins, ends, *_ = zip(*steps[first:at], strict=True)
         columns = StepColumns.packed(numbers, begins, ends)
         yield from (columns.slice(begin, begin + BLOCK) for begin in range(0, at - first, BLOCK))
     if len(steps) > given or len(pieces) > taken:
@@ -206,7 +206,7 @@ def behind_usual(steps: Sequence[RankStep], pieces: Sequence[Piece], first: int,
     before: RankStep | None = None
     for at in range(first, len(steps)):
         step = steps[at]
-        if step.flags or not step.begin < step.end:
+        if step.flags or step.steps > 1 or not step.begin < step.end:
             return at
         if before is not None:
             if step.number <= before.number:
