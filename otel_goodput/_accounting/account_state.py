@@ -233,7 +233,8 @@ class AccountState(State):
     def _spend_elsewhere(self, spent: int, owner: int | Execution, *, stalled: bool = False) -> None:
         """Add `spent` ns to everything but the owner's account; `stalled`: they are stalled time of the execution."""
         if self.noted is not None:
-            self.noted.append((owner, self.now - spent, self.now))
+            excluded = not self._calm and owner != rules.RECOVERY and self.open_windows.mask & EXCLUDED
+            self.noted.append((self.open_windows.cut_out if excluded else owner, self.now - spent, self.now))
             if self._calm and (isinstance(owner, int) or owner.pieces is None):
                 return
         self.overlapped += len(self.loads) * spent

@@ -23,11 +23,11 @@ from otel_goodput._accounting.overview import NOT_KNOWN
 from otel_goodput._accounting.rules import COMPILE, PART, SIMPLE, STALLED_SLACK, STEP
 from otel_goodput._accounting.stalls import NO_LIMIT
 from otel_goodput._accounting.step_summary import rows_of
+from otel_goodput._accounting.windows import SUSPENSION
 from otel_goodput.semconv import ELASTIC_SLICE_DOWN, FALLBACK_CLOCKS, REASONS, ClockState, Reason
 
 MOST_ENDS: Final = 4  # signals and statuses of one end
 _WEIGHTS: Final[dict[str | None, int]] = {reason: place for place, reason in enumerate(rules.PRECEDENCE)}
-SUSPENSION: Final = -1  # in place of the key of an exclusion
 # After runs shorter than FEW, TRIES times in turn, that many events are applied one by one before looking again.
 FEW: Final = 16
 TRIES: Final = 3

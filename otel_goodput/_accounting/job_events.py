@@ -19,6 +19,8 @@ from otel_goodput._accounting.rules import (
     CUSTOM_PHASE,
     ELASTIC_CATEGORY,
     ELASTIC_WAIT,
+    EXCLUDED_TIME,
+    EXCLUSION,
     JOB,
     NS,
     OWNERS,
@@ -27,6 +29,7 @@ from otel_goodput._accounting.rules import (
     RESTORE,
     SAVE,
     STEP,
+    SUSPENDED_TIME,
 )  # fmt: skip
 
 # category number -> phase whose time has it, and its name
@@ -34,6 +37,7 @@ _PHASES: Final = {
     **{category: (phase, "") for phase, category in OWNERS.items()},
     **{category: (ELASTIC_WAIT, kind) for kind, category in ELASTIC_CATEGORY.items()},
     PROGRAM_STARTUP: (COMPILE, ""),
+    EXCLUDED_TIME: (EXCLUSION, ""),
 }
 
 LEFT: Final = 60 * NS  # ranks that one left behind go on without it, if they still do so long after its death
@@ -114,6 +118,9 @@ class JobEvents:
             yield Event(time, ev.START, JOB, self._job)
 
     def _phase(self, stretch: Stretch) -> Iterator[Event]:
+        if stretch.category == SUSPENDED_TIME:
+            yield Event(stretch.begin, ev.SUSPENDED, key=stretch.end - stretch.begin)
+            return
         phase, name = (
             (CUSTOM_PHASE, stretch.name) if stretch.category == CUSTOM else _PHASES.get(stretch.category, (0, ""))
         )

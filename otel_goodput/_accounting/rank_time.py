@@ -38,7 +38,10 @@ class RankStep(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Time of one rank, from `begin` to `end` (ns), that is no step's own: a category number and a custom name."""
+    """Time of one rank, from `begin` to `end` (ns), that is no step's own: a category number and a custom name.
+
+    Time that is cut out (rule R7) has one of ``CUT_OUT`` in place of a category number.
+    """
 
     begin: int
     end: int
@@ -50,9 +53,9 @@ class Stretch(NamedTuple):
     """Time of the job, from `begin` to `end` (ns), of one category.
 
     Attributes:
-        category, name: category number and custom name; ``STEP_TIME``: a step's own.
+        category, name: category number and custom name; ``STEP_TIME``: a step's own; one of ``CUT_OUT``.
         rank: whose time it is; ``NOBODY`` in a step's own, which is of all that take part.
-        waits: at least half of the other ranks could work: the job waits for this one.
+        waits: at least half of the other ranks could work: the job waits for this one. Not if the time is cut out.
     """
 
     begin: int

@@ -19,14 +19,26 @@ from otel_goodput._accounting.rules import (
     CUSTOM_PHASE,
     DATA_LOADING_TIME,
     ELASTIC_CATEGORY,
+    EXCLUDED_TIME,
+    EXCLUSION,
     FIXED,
+    NAMES,
     OTHER,
     OWNERS,
     RECOVERY,
     STEP,
+    SUSPENDED_TIME,
 )  # fmt: skip
+from otel_goodput.semconv import Phase
 
 _make: Final = tuple.__new__
+# Words for what a rank does, by category number or what is in place of it.
+DOING: Final = {
+    **dict(enumerate(NAMES)),
+    STEP_TIME: Phase.STEP,
+    EXCLUDED_TIME: Phase.EXCLUSION,
+    SUSPENDED_TIME: "suspended",
+}
 _LATEST: Final = 8  # steps, one of which may have been open when the process died
 
 
@@ -34,7 +46,7 @@ class Opened(NamedTuple):
     """The innermost phase that is open on a rank.
 
     Attributes:
-        category, name: category number and custom name; ``STEP_TIME``: a step.
+        category, name: category number and custom name; ``STEP_TIME``: a step; one of ``CUT_OUT``.
         number: of the step that it is, or that it is part of; ``NO_STEP`` if none.
         since: when it began, ns.
     """
@@ -43,6 +55,11 @@ class Opened(NamedTuple):
     name: str
     number: int
     since: int
+
+    @property
+    def phase(self) -> str:
+        """The word for it: that of its category, ``step``, ``exclusion`` or ``suspended``."""
+        return DOING[self.category]
 
 
 class RankUpdate(NamedTuple):
@@ -98,6 +115,9 @@ def innermost(opened: Sequence[Event], offset: int = 0) -> Opened | None:
     """
     mine = [event for event in opened if not event.flags & NONBLOCKING]
     number = next((event.step + offset for event in reversed(mine) if event.phase == STEP), NO_STEP)
+    for event in mine:
+        if event.phase == EXCLUSION:  # whatever is open besides (rule R7)
+            return Opened(EXCLUDED_TIME, "", number, event.time)
     for event in reversed(mine):
         if event.phase == STEP:
             return Opened(STEP_TIME, "", number, event.time)

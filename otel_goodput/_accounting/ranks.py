@@ -30,7 +30,7 @@ from otel_goodput._accounting.rank_time import RankStep as RankStep
 from otel_goodput._accounting.rank_time import Standing as Standing
 from otel_goodput._accounting.rank_time import Stretch as Stretch
 from otel_goodput._accounting.rank_time import covering, longest
-from otel_goodput._accounting.rules import ELASTIC_CATEGORY, ELASTIC_REINIT, OWNERS, RECOVERY
+from otel_goodput._accounting.rules import CUT_OUT, ELASTIC_CATEGORY, ELASTIC_REINIT, OWNERS, RECOVERY
 
 WAITING: Final = 4096  # steps of one rank that may wait for another rank's; beyond that, the job does not wait for it
 PIECES: Final = 4 * WAITING  # of one rank that may wait for a step; of the oldest, the category is no longer known
@@ -252,24 +252,25 @@ class RankMerger:
     def standing(self, at: int) -> Standing:
         """Return who waits at `at` (ns, no later than the horizon), and for whom."""
         inside: dict[int, RankStep] = {}
-        doing: dict[int, bool] = {}  # whether it does something of its own
+        doing: dict[int, int | None] = {}  # the category of what it does of its own
         for rank, one in self._ranks.items():
             if one.left != NOT_KNOWN:
                 continue
-            doing[rank] = any(piece.begin < at <= piece.end for piece in one.pieces)
+            doing[rank] = next((piece.category for piece in one.pieces if piece.begin < at <= piece.end), None)
             step = next((step for step in reversed(one.steps) if step.begin < at), None)
             if step is not None and not NOT_KNOWN < step.end <= at:
                 inside[rank] = step
-        counts = Counter(step.number for rank, step in inside.items() if not doing[rank])
+        counts = Counter(step.number for rank, step in inside.items() if doing[rank] is None)
         number = max(counts, key=lambda number: (counts[number], number), default=NO_STEP)
-        waiting = sorted(rank for rank, step in inside.items() if step.number == number and not doing[rank])
+        waiting = sorted(rank for rank, step in inside.items() if step.number == number and doing[rank] is None)
         for item in self.undecided(at)[-1:]:
             stretch = item.stretches[-1] if isinstance(item, JobStep) and item.stretches else item
             if isinstance(stretch, Stretch) and stretch.waits and stretch.begin < stretch.end == at:
                 return Standing(number, waiting, stretch)
         others = [rank for rank, one in self._ranks.items() if one.taken and rank not in waiting]
-        if len(others) == 1 and others[0] in inside and inside[others[0]].number < number:
-            # It is still in a step that the others have left.
+        if len(others) != 1 or others[0] not in inside or doing[others[0]] in CUT_OUT:
+            return Standing(number, waiting, None)
+        if inside[others[0]].number < number:  # it is still in a step that the others have left
             since = sorted(inside[rank].begin for rank in waiting)[(len(waiting) - 1) // 2]
             return Standing(number, waiting, Stretch(since, at, STEP_TIME, "", others[0], True))
         return Standing(number, waiting, None)
@@ -533,7 +534,8 @@ class RankMerger:
                 waits = len(ranks) > 1 and 2 * count <= len(ranks)
                 stretches.append(Stretch(begin, end, RECOVERY, "", gone[0], waits))
             elif piece is not None:
-                stretches.append(Stretch(begin, end, piece.category, piece.name, rank, begin >= since))
+                waits = begin >= since and piece.category not in CUT_OUT
+                stretches.append(Stretch(begin, end, piece.category, piece.name, rank, waits))
         return stretches
 
     def _within(self, members: dict[int, RankStep], begin: int, end: int) -> tuple[Stretch, ...]:
@@ -555,7 +557,7 @@ class RankMerger:
         for since, until, count, inside in longest(nested, {begin, end}):
             if inside is not None:
                 rank, piece = inside
-                waits = len(members) > 1 and 2 * count <= len(members)
+                waits = len(members) > 1 and 2 * count <= len(members) and piece.category not in CUT_OUT
                 stretches.append(Stretch(since, until, piece.category, piece.name, rank, waits))
             else:
                 stretches.append(Stretch(since, until, STEP_TIME, "", NOBODY, False))

@@ -82,6 +82,10 @@ RANK: Final[dict[int, int]] = {ELASTIC_WAIT: WAITING, ELASTIC_REINIT: REINITIALI
 PRECEDENCE: Final = (Reason.PREEMPTION, Reason.MAINTENANCE, Reason.SIGNAL)
 
 EXCLUDED: Final = 1  # R7: bit of the window of excluded time; while it is open, all others count as closed
+# R7, R11: in place of a category number, where the time of a rank is cut out: excluded by the user, or suspended.
+EXCLUDED_TIME: Final = -2
+SUSPENDED_TIME: Final = -3
+CUT_OUT: Final = frozenset({EXCLUDED_TIME, SUSPENDED_TIME})
 STARTUP_SAMPLE: Final = 1000  # R5: the median is over this many first steps
 FIRST_EXECUTION: Final = 10  # times the usual step: what a first step takes longer, if it compiles, is start-up
 RECOMPILED_NAMES: Final = 100  # functions whose recompilations are counted one by one

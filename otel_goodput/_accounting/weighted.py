@@ -108,7 +108,13 @@ def weighted_totals(parts: Sequence[tuple[int, Totals]], of_steps: int | None = 
     furthest, kept = max(loops, key=lambda totals: totals.executed), [totals.kept for totals in loops]
     first, begins = all_[0], [totals.started_at for totals in all_ if totals.started_at is not None]
     at = max(totals.at for totals in all_)
-    elapsed = at - min(begins) - max(totals.excluded for totals in all_) if begins else 0
+    # What is cut out (rule R7) has its share like the categories.
+    times = {
+        "elapsed": sum(weight * totals.run.elapsed for weight, totals in parts),
+        "excluded": sum(weight * totals.excluded for weight, totals in parts),
+        "suspended": sum(weight * totals.suspended for weight, totals in parts),
+    }
+    whole = shared(times, max(0, at - min(begins)) if begins else 0)
     spans = [span for span, _ in first.rolling]
     of_loop: dict[str, Any] = {name: getattr(furthest, name) for name in _OF_LOOP}
     return replace(
@@ -120,7 +126,9 @@ def weighted_totals(parts: Sequence[tuple[int, Totals]], of_steps: int | None = 
         ended=all(totals.ended for totals in all_),
         finished=all(totals.finished for totals in all_),
         last_sign=max(totals.last_sign for totals in all_),
-        run=weighted_partition([(weight, totals.run) for weight, totals in parts], max(0, elapsed)),
+        run=weighted_partition([(weight, totals.run) for weight, totals in parts], whole["elapsed"]),
+        excluded=whole["excluded"],
+        suspended=whole["suspended"],
         rolling=[
             (
                 span,
@@ -172,6 +180,8 @@ def followed(before: Totals | None, after: Totals) -> Totals:
         after,
         started_at=before.started_at,
         run=run,
+        excluded=before.excluded + after.excluded,
+        suspended=before.suspended + after.suspended,
         attempts=max(before.attempts, after.attempts),
         disruptions=before.disruptions or after.disruptions,
         history=[*before.history, *after.history],

@@ -13,12 +13,13 @@ from otel_goodput._accounting import codec
 from otel_goodput._accounting.codec import Each, Optional, Pairs, Row, State, Weight, field
 from otel_goodput._accounting.device import NEVER
 from otel_goodput._accounting.execution import Execution
-from otel_goodput._accounting.rules import EXCLUDED, STALLED_KEPT, WASTED_PROGRESS
+from otel_goodput._accounting.rules import EXCLUDED, EXCLUDED_TIME, STALLED_KEPT, SUSPENDED_TIME, WASTED_PROGRESS
 
 Shares = tuple[float, float]
 Weighted = Sequence[float]  # ns: [slices known, stepping, available, clock unknown]
 
 NOTHING: Final[Weighted] = (0, 0, 0, 0)
+SUSPENSION: Final = -1  # in place of the key of an exclusion
 WEIGHTED: Final = Row(*[Weight()] * len(NOTHING), make=list)
 _SHARES: Final = Row(Weight(), Weight())
 
@@ -138,6 +139,11 @@ class WindowSet(State):
     def mask(self) -> int:
         """Bits of the open windows."""
         return EXCLUDED if self.exclusions or self._excluded else self._opened
+
+    @property
+    def cut_out(self) -> int:
+        """What excluded time is for a job of several ranks (rule R11)."""
+        return SUSPENDED_TIME if SUSPENSION in self.exclusions else EXCLUDED_TIME
 
     @property
     def due(self) -> int:

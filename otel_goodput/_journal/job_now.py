@@ -6,13 +6,12 @@ from typing import Final, NamedTuple
 
 from otel_goodput._accounting.codec import COUNT, FLAG, NUMBER, TEXT, Each, Row
 from otel_goodput._accounting.job import Cause
-from otel_goodput._accounting.rank_updates import Opened
-from otel_goodput._accounting.ranks import STEP_TIME
-from otel_goodput._accounting.rules import CATEGORY_INDEX, NAMES
+from otel_goodput._accounting.rank_updates import DOING, Opened
 from otel_goodput._journal.rundir import NOW, RunDirectory
 from otel_goodput._journal.sidecars import Members, Sidecar, kept
 from otel_goodput._text.redact import encodable
-from otel_goodput.semconv import Phase
+
+_CATEGORIES: Final = {name: category for category, name in reversed(DOING.items())}
 
 RANKS: Final = 1024  # at most: the one that the others wait for, those that are silent, and the first ones
 
@@ -70,7 +69,7 @@ def write_now(folder: RunDirectory, now: JobNow) -> bool:
         at=now.at,
         expected=now.expected,
         ranks=[(one.rank, encodable(one.host), one.pid, one.at, one.silent, *_opened(one.opened)) for one in first],
-        waiting=[] if cause is None else [(cause.rank, _named(cause.category), encodable(cause.name), now.since)],
+        waiting=[] if cause is None else [(cause.rank, DOING[cause.category], encodable(cause.name), now.since)],
     )
     return kept(folder.file("now", 0), data, "now", "what the ranks of the job do cannot be saved: %s")
 
@@ -78,7 +77,7 @@ def write_now(folder: RunDirectory, now: JobNow) -> bool:
 def _opened(opened: Opened | None) -> tuple[str, str, int, int]:
     if opened is None:
         return "", "", 0, 0
-    return _named(opened.category), encodable(opened.name), opened.number, opened.since
+    return opened.phase, encodable(opened.name), opened.number, opened.since
 
 
 def read_now(folder: RunDirectory) -> JobNow:
@@ -93,13 +92,7 @@ def read_now(folder: RunDirectory) -> JobNow:
     return JobNow(members["at"], members["expected"], sorted(ranks), cause, since)
 
 
-def _named(category: int) -> str:
-    return Phase.STEP if category == STEP_TIME else NAMES[category]
-
-
 def _category(name: str) -> int:
-    if name == Phase.STEP:
-        return STEP_TIME
-    if name not in CATEGORY_INDEX:
+    if name not in _CATEGORIES:
         raise ValueError(f"there is no category {name!r:.40}")
-    return CATEGORY_INDEX[name]
+    return _CATEGORIES[name]

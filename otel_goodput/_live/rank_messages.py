@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from otel_goodput._accounting.events import NOT_KNOWN
 from otel_goodput._accounting.rank_updates import Opened, RankUpdate
 from otel_goodput._accounting.ranks import STEP_TIME, Piece, RankStep
-from otel_goodput._accounting.rules import CUSTOM
+from otel_goodput._accounting.rules import CUSTOM, CUT_OUT
 from otel_goodput._text.redact import encodable
 from otel_goodput.semconv import CATEGORIES
 
@@ -26,6 +26,7 @@ OVERFLOW: Final = "overflow"
 LARGEST_GROUP: Final = 1 << 30
 LARGEST_COUNT: Final = 1 << 20  # devices of a process
 STEPS: Final = 1 << 17  # that those of a message may stand for: each makes work for the leader
+_CATEGORIES: Final = 128  # what is in place of a category number, which is negative, is written as one up to this
 _LARGEST: Final = (1 << 62) - 1  # of all numbers
 _make: Final = tuple.__new__  # a third of the time of a named tuple's constructor
 _ROOM: Final = 9  # bytes of a number
@@ -205,7 +206,7 @@ def encode(message: RankMessage) -> bytes:
         writer.text(name)
     writer.count(opened is not None)
     if opened is not None:
-        writer.count(opened.category - STEP_TIME)
+        writer.count((opened.category - STEP_TIME) % _CATEGORIES)
         if opened.category == CUSTOM:
             writer.count(places[opened.name])
         writer.signed(opened.number)
@@ -220,7 +221,7 @@ def encode(message: RankMessage) -> bytes:
             group = (one.steps > 1) * _GROUP
             writer.count(gap * _GAP | _STEP | jump * _JUMP | (one.flags != 0) * _FLAGS | opens * _OPEN | group)
         else:
-            writer.count(one.category << 2 | gap * _GAP)
+            writer.count(one.category % _CATEGORIES << 2 | gap * _GAP)
         if gap:
             writer.signed(one.begin - place)
         place = one.begin
@@ -268,7 +269,7 @@ def _decoded(reader: _Reader) -> RankMessage:
     names = [reader.text() for _ in range(reader.count(NAMES + 1))]
     opened = None
     if reader.count(1):
-        category = reader.count(len(CATEGORIES)) + STEP_TIME
+        category = _category(reader.count() + STEP_TIME)
         name = names[reader.count()] if category == CUSTOM else ""
         opened = Opened(category, name, reader.signed(), reader.maybe(at))
     steps, pieces = list[RankStep](), list[Piece]()
@@ -287,17 +288,24 @@ def _decoded(reader: _Reader) -> RankMessage:
             flags = next(numbers) if kind & _FLAGS else 0
             steps.append(_make(RankStep, (following, begin, end, flags, next(numbers) if kind & _GROUP else 1)))
             following += 1
-        elif kind >= several:
-            raise ValueError("a category that there is none of")
         else:
             place = begin + next(numbers)
-            name = names[next(numbers)] if kind >> 2 == CUSTOM else ""
-            pieces.append(_make(Piece, (begin, place, kind >> 2, name)))
+            category = kind >> 2 if kind < several else _category(kind >> 2)
+            name = names[next(numbers)] if category == CUSTOM else ""
+            pieces.append(_make(Piece, (begin, place, category, name)))
     if len(steps) + len(pieces) < count or next(numbers, None) is not None:
         raise ValueError("it is not as long as it says")
     update = RankUpdate(joined, known, at, left, steps, pieces, opened, size)
     _prove(update)
     return RankMessage(number, attempt, host, pid, role, devices, clock, update)
+
+
+def _category(number: int) -> int:
+    """Return the category number, or what is in place of it, that is written as `number`."""
+    category = number if number < len(CATEGORIES) else number - _CATEGORIES
+    if category != STEP_TIME and category not in CUT_OUT and not 0 <= category < len(CATEGORIES):
+        raise ValueError("a category that there is none of")
+    return category
 
 
 def _signed(number: int) -> int:

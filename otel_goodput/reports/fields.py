@@ -308,7 +308,7 @@ class OpenRankFields(TypedDict):
     host: str | None  # where its latest process runs or ran; None if unknown
     pid: int | None  # of that process
     state: str  # of the rank: ``running``, ``ended``, ``failed``, ``died`` or ``silent``
-    phase: str | None  # category of the innermost open phase, or ``step``; None if none is open
+    phase: str | None  # category of the innermost open phase, ``step`` or ``exclusion``; None if none is open
     name: str  # of the ``custom`` phase; else empty
     step: int | None  # number of the step that is open; None if none is
     since: float | None  # when the phase began, in seconds since the epoch

@@ -14,7 +14,7 @@ from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.rank_clocks import Offset, spread_of
 from otel_goodput._accounting.rank_updates import Opened
 from otel_goodput._accounting.ranks import STEP_TIME
-from otel_goodput._accounting.rules import NAMES, OTHER
+from otel_goodput._accounting.rules import CUT_OUT, NAMES, OTHER
 from otel_goodput._accounting.totals import Totals
 from otel_goodput._journal.clock_offsets import clocks_of, latest_offsets, read_offsets
 from otel_goodput._journal.facts import Facts
@@ -35,7 +35,7 @@ from otel_goodput._timeline.run_state import DIED, ENDED, FAILED, RUNNING, SILEN
 from otel_goodput._timeline.spool import Spool
 from otel_goodput.reports.fields import OpenRankFields, PartitionFields, RanksFields, RankWaitFields
 from otel_goodput.reports.last_known import gone_on
-from otel_goodput.semconv import HOST_NAME, PROCESS_PID, Category, Phase
+from otel_goodput.semconv import HOST_NAME, PROCESS_PID, Category
 
 MERGED_RANKS: Final = 256
 MISSING_LISTED: Final = 16  # ranks without a journal, by their index
@@ -68,7 +68,7 @@ class RankNow(NamedTuple):
             "host": self.host,
             "pid": self.pid,
             "state": self.state,
-            "phase": None if doing is None else Phase.STEP if doing.category == STEP_TIME else NAMES[doing.category],
+            "phase": None if doing is None else doing.phase,
             "name": "" if doing is None else doing.name,
             "step": None if doing is None or doing.number == NO_STEP else doing.number,
             "since": None if doing is None else doing.since / NS,
@@ -407,6 +407,8 @@ def _behind(digests: Mapping[int, RankDigest]) -> Mapping[Cause, int]:
     if len(others) != 1 or len({one.number for one in inside.values()}) != 1:
         return {}
     rank, one = others[0], opened[others[0]]
+    if one is not None and one.category in CUT_OUT:
+        return {}
     if one is not None and one.number in {step.number for step in inside.values()}:
         return {}
     since = max(min(step.since for step in inside.values()), 0 if one is None else one.since)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Iterator, Sequence
 
 from otel_goodput._accounting import Event
@@ -10,18 +11,61 @@ from otel_goodput._accounting.events import NOT_KNOWN
 from otel_goodput._accounting.overview import IN_FLIGHT, NO_STEP_DONE, SKIPPED
 from otel_goodput._accounting.rank_updates import RankUpdate
 from otel_goodput._accounting.ranks import DIED, Piece, RankStep
-from otel_goodput._accounting.rules import CUSTOM, DATA_LOADING_TIME, FIXED, OTHER, RECOVERY
+from otel_goodput._accounting.rules import (
+    CUSTOM,
+    CUT_OUT,
+    DATA_LOADING_TIME,
+    EXCLUDED_TIME,
+    EXCLUSION,
+    FIXED,
+    JOB,
+    OTHER,
+    RECOVERY,
+)  # fmt: skip
 from otel_goodput._accounting.tracing import EXCLUDED, Interval, Tracer
 
 # Iterations that are no steps: what their time is.
 _NO_STEPS = {SKIPPED: DATA_LOADING_TIME, NO_STEP_DONE: OTHER}
 
 
+def cut_out_in(events: Sequence[Event], fate: random.Random) -> list[Event]:
+    """Return the events of a run, with times in its jobs that are excluded, or in which the machine is suspended."""
+    cut, key, opened, alive = list[Event](), 1 << 40, 0, False
+    for event, after in zip(events, [*events[1:], None], strict=True):
+        if opened and (event.kind == ev.ATTEMPT or event.phase == JOB):
+            if event.kind != ev.ATTEMPT:
+                cut.append(Event(cut[-1].time, ev.END, EXCLUSION, opened))
+            opened = 0
+        cut.append(event)
+        if event.phase == JOB or event.kind == ev.ATTEMPT:
+            alive = event.kind == ev.START
+        length = 0 if after is None or after.kind == ev.ATTEMPT else after.time - event.time
+        if not alive:
+            continue
+        if opened and fate.random() < 0.5:
+            cut.append(Event(event.time, ev.END, EXCLUSION, opened))
+            opened = 0
+        elif not opened and fate.random() < 0.2:
+            opened = key = key + 1
+            cut.append(Event(event.time, ev.START, EXCLUSION, opened))
+        if length > 0 and fate.random() < 0.1:
+            cut.append(Event(event.time, ev.SUSPENDED, key=fate.randint(1, length)))
+    return cut
+
+
+def without_kinds(pieces: Iterable[Piece]) -> list[Piece]:
+    """Return pieces of which those that are cut out are all excluded."""
+    return connected(one._replace(category=EXCLUDED_TIME) if one.category in CUT_OUT else one for one in pieces)
+
+
 def partition_of(tracer: Tracer) -> tuple[list[RankStep], list[Piece]]:
     """Steps and pieces of a rank from each of its intervals, in order. Its latest step, if it is in flight, is open."""
     traces = list(tracer.step_traces)
     pieces, own = list[Piece](), dict[int, tuple[int, int]]()
-    for begin, end, ordinal, category in _owned(tracer):
+    for (begin, end, ordinal, category), hidden in zip(_owned(tracer), tracer.hidden, strict=True):
+        if hidden and category != RECOVERY:
+            pieces.append(Piece(begin, end, EXCLUDED_TIME))
+            continue
         if ordinal is not None and traces[ordinal].fate in _NO_STEPS:
             category, ordinal = _NO_STEPS[traces[ordinal].fate], None
         if ordinal is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from otel_goodput._accounting.events import NO_STEP
 from otel_goodput._accounting.ranks import Piece, RankStep
-from otel_goodput._accounting.rules import CATEGORY_INDEX, OTHER, RECOVERY
+from otel_goodput._accounting.rules import CATEGORY_INDEX, CUT_OUT, EXCLUDED_TIME, OTHER, RECOVERY, SUSPENDED_TIME
 
 MS = 1_000_000
 NEVER = 1 << 62
@@ -36,6 +36,7 @@ class SimulatedJob:
     deaths: dict[int, int] = field(default_factory=dict)
     # When a step failed that one rank had not begun, in which all others hung: that rank, and when those had begun it.
     waits: list[tuple[int, int, list[int]]] = field(default_factory=list)
+    tried: set[int] = field(default_factory=set)  # ranks in steps that failed so early since the latest group
     starts: list[tuple[int, int, int]] = field(default_factory=list)  # that failed: begin, end, rank
     joins: set[int] = field(default_factory=set)  # ranks that came later
     leaves: dict[int, int] = field(default_factory=dict)  # when ranks left for good
@@ -77,9 +78,9 @@ def _crash(
     if early:
         hangs = rng.randrange(200) if rng.random() < 0.5 else 0
         if hangs:
-            job.pieces[victim].append((began[victim], began[victim] + hangs, LOAD, ""))
+            job.pieces[victim].append((began[victim], began[victim] + hangs, rng.choice((LOAD, EXCLUDED_TIME)), ""))
         death = at[victim] = 1 + began.pop(victim) + hangs  # not when its step before ended
-        if job.groups and victim in job.groups[-1][1]:
+        if job.groups and (victim in job.groups[-1][1] or victim in job.tried):
             job.waits.append((death, victim, sorted(began.values())))
     group: dict[int, tuple[int, int]] = {}
     ends = {rank: death if rank == victim else max(death, ready, at[rank]) + rng.randrange(1, 60) for rank in members}
@@ -97,6 +98,8 @@ def _crash(
     elif not early and death > max(begin for begin, _ in group.values()):
         job.deaths[len(job.groups)] = death
         job.groups.append((number, group))
+        job.tried = set()
+    job.tried |= began.keys() if early else set()
 
 
 def _fail_to_start(rng: random.Random, job: SimulatedJob, number: int, members: list[int], at: dict[int, int]) -> None:
@@ -114,7 +117,7 @@ def _fail_to_start(rng: random.Random, job: SimulatedJob, number: int, members: 
             ends[rank] = backs[rank] + rng.randrange(1, 30)
             continue
         init = rng.randrange(1 + death - backs[rank])
-        job.pieces[rank] += [(backs[rank], backs[rank] + init, INIT, "")] if init else []
+        job.pieces[rank] += [(backs[rank], backs[rank] + init, rng.choice((INIT, EXCLUDED_TIME)), "")] if init else []
         ends[rank] = death if rank == victim else death + rng.randrange(30)
         begun = backs[rank] + init + rng.randrange(3)
         if begun < death and rng.random() < 0.3:
@@ -145,6 +148,7 @@ def simulate(
     leaves = {rank: rng.randrange(5, 30) for rank in at if elastic and rank and rng.random() < 0.3}
     number, sudden = rng.randrange(5), rng.choice((0.0, 0.02))
     job.slow, often = slow, rng.choice((0.05, 0.7))
+    cut = 0.0 if slow_only else rng.choice((0.0, 0.0, 0.2))  # time that ranks exclude, or are suspended
 
     def spend(rank: int, category: int, length: int, name: str = "") -> None:
         if length:
@@ -155,7 +159,7 @@ def simulate(
     for turn in range(turns):
         for rank in joins:
             if joins[rank] == turn:  # while the others are between two steps
-                at[rank] = job.begins[rank] = max(at.values())
+                at[rank] = job.begins[rank] = 1 + max(at.values())
         members = [
             rank
             for rank in at
@@ -164,6 +168,9 @@ def simulate(
         if not members:
             continue
         began: dict[int, int] = {}
+        pause = max(at[rank] for rank in members) + rng.randrange(1, 80) if cut and rng.random() < cut else 0
+        for rank in members if pause else ():  # all of them at once
+            spend(rank, EXCLUDED_TIME, pause - at[rank])
         for rank in members:
             if turn == late.get(rank, 0):
                 spend(rank, INIT, 0 if slow_only else rng.randrange(30))
@@ -176,6 +183,8 @@ def simulate(
             spend(rank, LOAD, rng.randrange(5) + delay)
             if rank == saver and rng.random() < 0.1 and not slow_only:
                 spend(rank, SAVE, rng.randrange(100))
+            if cut and rng.random() < cut:
+                spend(rank, rng.choice((EXCLUDED_TIME, SUSPENDED_TIME)), rng.randrange(80))
             at[rank] += rng.randrange(3)  # of nobody
             began[rank] = at[rank]
         work = rng.randrange(1, 60)
@@ -188,9 +197,10 @@ def simulate(
         done = max(began.values())
         for rank in members:
             inside = rng.random() < 0.05 or (turn == 0 and rng.random() < 0.5)
+            inside = inside or (cut and rng.random() < cut)
             if inside and not slow_only:  # what it does inside the step, before the others can go on
                 at[rank] += rng.randrange(3)
-                category = rng.choice((CUSTOM, COMPILE, SAVE))
+                category = rng.choice((CUSTOM, COMPILE, SAVE, *(CUT_OUT if cut else ())))
                 spend(rank, category, rng.randrange(1, 90), "evaluation" if category == CUSTOM else "")
             done = max(done, at[rank])
         done += work
@@ -200,6 +210,7 @@ def simulate(
             group[rank] = began[rank], at[rank]
             job.steps[rank].append((number, began[rank], at[rank]))
         job.groups.append((number, group))
+        job.tried = set()
         number += 1
         if rng.random() < 0.03:
             number = max(0, number - rng.randrange(1, 6))  # all ranks go back
@@ -248,6 +259,13 @@ def _failed_starts(job: SimulatedJob) -> list[tuple[int, int, int]]:
 
 
 def _owner(job: SimulatedJob, number: int, group: dict[int, tuple[int, int]], moment: int, since: int) -> Owner:
+    *owner, waits = _owner_and_waits(job, number, group, moment, since)
+    return *owner, waits and owner[1] not in CUT_OUT  # nobody is blamed for what is cut out
+
+
+def _owner_and_waits(
+    job: SimulatedJob, number: int, group: dict[int, tuple[int, int]], moment: int, since: int
+) -> Owner:
     def doing(rank: int) -> tuple[int, int, int, str]:
         return next((piece for piece in job.pieces[rank] if piece[0] <= moment < piece[1]), (0, 0, OTHER, ""))
 

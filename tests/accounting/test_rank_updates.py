@@ -24,19 +24,22 @@ from otel_goodput._accounting.rules import (
     CUSTOM_PHASE,
     DATA_LOADING,
     DATA_LOADING_TIME,
+    EXCLUDED_TIME,
+    EXCLUSION,
     JOB,
     RECOVERY,
     RESTORE,
     RESTORE_TIME,
     SAVE,
     STEP,
+    SUSPENDED_TIME,
 )
 from otel_goodput._accounting.tracing import Tracer
 from otel_goodput._timeline.ranks import digest_of
 from otel_goodput._timeline.reader import ordered
 from otel_goodput.reports.timeline import Timeline
 
-from .intervals import followed, partition_of, traced
+from .intervals import cut_out_in, followed, partition_of, traced, without_kinds
 from .strategies import Rows, runs
 from .test_properties import MANY, USUAL
 from .test_turns import items, kept, steps_on_device
@@ -94,15 +97,16 @@ def differ(tracer: Tracer, ledger: Ledger) -> bool:
 @settings(MANY, max_examples=USUAL // 4)
 @given(runs(), st.integers(0, 2**32), st.sampled_from((0, 0.3)))
 def test_the_updates_of_a_rank_are_its_partition(rows: Rows, seed: int, often: float) -> None:
-    timeline = Timeline(row for row in rows if row["kind"] not in ("exclusion", "suspended"))
+    timeline = Timeline(rows)
     if timeline.latest is None:
         return
-    sequence = list(timeline.events(timeline.latest))
+    sequence = cut_out_in(list(timeline.events(timeline.latest)), random.Random(seed))
     update = together(updates([*sequence, Event(timeline.latest, ev.HEARTBEAT)], random.Random(seed), often))
     tracer = traced(sequence, at=timeline.latest)
-    assert (list(update.steps), list(update.pieces)) == expected(tracer)
+    assert (list(update.steps), without_kinds(update.pieces)) == expected(tracer)
     digest = digest_of([*sequence, Event(timeline.latest, ev.HEARTBEAT)])
-    assert (([], []) if digest is None else (digest.parts.steps, digest.parts.pieces)) == expected(tracer)
+    parts = ([], []) if digest is None else (digest.parts.steps, without_kinds(digest.parts.pieces))
+    assert parts == expected(tracer)
 
 
 @pytest.mark.parametrize("often", [0, 0.2])
@@ -217,6 +221,27 @@ def test_an_evaluation_inside_an_open_step_is_known_while_it_goes_on() -> None:
     rank.feed(ev.END, 13, STEP, key)
     second = rank.update(14)
     assert second.steps == [step(0, 1, 13)] and second.pieces == [Piece(10 * SECOND, 12 * SECOND, CUSTOM, "eval")]
+
+
+def test_time_that_is_excluded_is_a_piece_whatever_is_open_besides() -> None:
+    rank = Rank()
+    key = rank.phase(STEP, 1, None, 0)
+    cut = rank.phase(EXCLUSION, 2, None)
+    inner = rank.phase(CUSTOM_PHASE, 3, None, name="eval")
+    first = rank.update(5)
+    assert first.steps == [step(0, 1, -1)] and first.pieces == [Piece(2 * SECOND, 5 * SECOND, EXCLUDED_TIME)]
+    assert first.opened == Opened(EXCLUDED_TIME, "", 0, 2 * SECOND)
+    rank.feed(ev.END, 6, EXCLUSION, cut)
+    rank.feed(ev.END, 8, CUSTOM_PHASE, inner)
+    rank.feed(ev.SUSPENDED, 9, key=3 * SECOND)
+    rank.feed(ev.END, 13, STEP, key)
+    second = rank.update(14)
+    assert second.steps == [step(0, 1, 13)]
+    assert second.pieces == [
+        Piece(5 * SECOND, 6 * SECOND, EXCLUDED_TIME),
+        Piece(6 * SECOND, 8 * SECOND, CUSTOM, "eval"),
+        Piece(9 * SECOND, 12 * SECOND, SUSPENDED_TIME),
+    ]
 
 
 def test_a_step_is_over_when_the_device_is_done_with_it() -> None:

@@ -14,18 +14,21 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from accounting.rank_simulator import MS, SimulatedJob, every_millisecond, reports, simulate
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.events import FAILED, NO_STEP, NOT_KNOWN, Event
 from otel_goodput._accounting.job import Cause, JobAccount
+from otel_goodput._accounting.rank_updates import DOING
 from otel_goodput._accounting.ranks import DIED, NOBODY, STEP_TIME, JobStep, Piece, RankMerger, RankStep
-from otel_goodput._accounting.rules import CATEGORY_INDEX, NAMES, RECOVERY
+from otel_goodput._accounting.rules import CATEGORY_INDEX, EXCLUDED_TIME, RECOVERY
 from otel_goodput._accounting.totals import Partition
 from otel_goodput._timeline.ranks import digest_of
 from otel_goodput.reports.timeline import Timeline, account
-from otel_goodput.semconv import Category
+from otel_goodput.semconv import Category, Phase
 
+from .intervals import cut_out_in
 from .strategies import Rows, runs
 from .test_properties import MANY, USUAL
 
@@ -103,14 +106,18 @@ def test_one_ledger_accounts_the_job_and_its_categories_add_up_at_any_time(seeds
         for report in reports(job, rng):
             report(account)
             if account.horizon > begin and rng.random() < 0.2:
-                totals = account.totals().run
-                assert totals.elapsed == account.horizon - begin
+                whole = account.totals()
+                totals = whole.run
+                assert totals.elapsed + whole.excluded + whole.suspended == account.horizon - begin
                 assert sum(totals.categories.values()) + sum(totals.custom.values()) == totals.elapsed
-        totals = account.totals(job.end * MS).run
+        whole = account.totals(job.end * MS)
+        totals = whole.run
         assert sum(sum(held.values()) for held in account.overview(job.end * MS).bins) == totals.elapsed
         expected: Counter[str] = Counter()
         for (number, category, *_), spent in every_millisecond(job).items():
-            expected["step" if number != NO_STEP else NAMES[category]] += spent * MS
+            expected["step" if number != NO_STEP else DOING[category]] += spent * MS
+        assert whole.excluded == expected.pop(Phase.EXCLUSION, 0)
+        assert whole.suspended == expected.pop("suspended", 0)
         times = Counter({name: spent for name, spent in totals.categories.items() if spent})
         times[Category.CUSTOM] += sum(totals.custom.values())
         # Start-up of first steps is the only time of steps that a ledger gives to another category (R5).
@@ -592,14 +599,14 @@ def test_ranks_that_do_not_step_together_are_noticed(how: str) -> None:
 # --- one rank ---------------------------------------------------------------------------------------------------------
 
 
-@given(rows=runs())
+@given(rows=runs(), seed=st.integers(0, 2**32))
 @settings(MANY, max_examples=USUAL // 2)
-def test_a_job_of_one_rank_has_the_partition_of_that_rank(rows: Rows) -> None:
-    timeline = Timeline(row for row in rows if row["kind"] not in ("exclusion", "suspended"))
+def test_a_job_of_one_rank_has_the_partition_of_that_rank(rows: Rows, seed: int) -> None:
+    timeline = Timeline(rows)
     if timeline.latest is None:
         return
-    events = list(timeline.events(timeline.latest))
-    own = account(events, at=timeline.latest).run
+    events = cut_out_in(list(timeline.events(timeline.latest)), random.Random(seed))
+    own = account(events, at=timeline.latest)
     digest = digest_of([*events, Event(timeline.latest, ev.HEARTBEAT)])
     if digest is None:
         return
@@ -608,7 +615,9 @@ def test_a_job_of_one_rank_has_the_partition_of_that_rank(rows: Rows) -> None:
     job = JobAccount()
     job.join(0, digest.begin)
     job.feed(0, digest.parts.steps, digest.parts.pieces, digest.end)
-    assert parts(job.totals(digest.end).run) == parts(own)
+    totals = job.totals(digest.end)
+    assert parts(totals.run) == parts(own.run)
+    assert (totals.excluded, totals.suspended) == (own.excluded, own.suspended)
 
 
 def parts(partition: Partition) -> dict[str, int]:
@@ -631,6 +640,7 @@ LETTERS = {
     "o": CATEGORY_INDEX[Category.OTHER],
     "g": CATEGORY_INDEX[Category.INFRASTRUCTURE_RECOVERY],
     "d": CATEGORY_INDEX[Category.ELASTIC_SLICE_DOWN],
+    "x": EXCLUDED_TIME,
 }
 WIDTH = 11  # of the names of rows
 
@@ -670,7 +680,7 @@ def test_the_drawings_are_what_is_decided(drawing: str) -> None:
         if row.endswith("!"):
             merger.leave(rank, len(row) * SECOND, died=True)
     account, waits = "", ""
-    names = {category: letter for letter, category in LETTERS.items()} | {STEP_TIME: "p"}
+    names = {category: letter for letter, category in LETTERS.items()} | {STEP_TIME: "p", EXCLUDED_TIME: "-"}
     for item in merger.take():
         for one in item.stretches if isinstance(item, JobStep) else (item,):
             seconds = (one.end - one.begin) // SECOND

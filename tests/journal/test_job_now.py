@@ -11,7 +11,7 @@ from otel_goodput._accounting.events import NO_STEP
 from otel_goodput._accounting.job import Cause
 from otel_goodput._accounting.rank_updates import Opened
 from otel_goodput._accounting.ranks import STEP_TIME
-from otel_goodput._accounting.rules import CATEGORY_INDEX, CUSTOM
+from otel_goodput._accounting.rules import CATEGORY_INDEX, CUSTOM, CUT_OUT
 from otel_goodput._journal.job_now import RANKS, JobNow, RankDoing, read_now, write_now
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.sidecars import checked_json
@@ -37,6 +37,7 @@ def test_what_is_read_is_what_was_written(folder: RunDirectory) -> None:
         Opened(STEP_TIME, "", 7, AT - 9),
         Opened(CUSTOM, "eval – 'a'", NO_STEP, AT - 8),
         Opened(LOAD, "", 7, AT),
+        *(Opened(category, "", 7, AT - 5) for category in sorted(CUT_OUT)),
         None,
     ]
     ranks = [doing(rank, opened, silent=rank == 3) for rank, opened in enumerate(some)]

@@ -17,9 +17,10 @@ import pytest
 import otel_goodput as goodput
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.semconv import Category
+from otel_goodput.semconv import Category, Phase
 
 COUNT = 4
+FIGURES = ("seconds", "elapsed_s", "excluded_s", "steps")
 OF_STEPS = {
     Category.PRODUCTIVE,
     Category.PROGRAM_STARTUP,
@@ -54,9 +55,15 @@ class Rank:
         with self.during(Category.CUSTOM, self.recorder.custom("evaluation")):
             time.sleep(seconds)
 
-    def step(self, number: int, *, among: int = COUNT, evaluates: float = 0.0) -> None:
+    def exclude(self, seconds: float) -> None:
+        with self.during(Phase.EXCLUSION, self.recorder.exclusion()):
+            time.sleep(seconds)
+
+    def step(self, number: int, *, among: int = COUNT, evaluates: float = 0.0, excludes: float = 0.0) -> None:
         """Take a step, which so many ranks take."""
         with self.during(number, self.recorder.step(number)):
+            if excludes:
+                self.exclude(excludes)
             if evaluates:
                 self.custom(evaluates)
             self._barriers[among].wait(60)
@@ -153,9 +160,25 @@ def waits_and_goes_back(rank: Rank) -> None:
         rank.step(number)
 
 
+def excludes_time(rank: Rank) -> None:
+    """At the start and between steps on all ranks, between steps on rank 1, in a step on rank 2, last on rank 3."""
+    rank.exclude(0.1)
+    for number in range(8):
+        rank.load()
+        if number == 2 or (number == 4 and rank.index == 1):
+            rank.exclude(0.1)
+        rank.step(
+            number,
+            excludes=0.1 if number == 6 and rank.index == 2 else 0.0,
+            evaluates=0.15 if number == 7 and rank.index == 0 else 0.0,
+        )
+    if rank.index == 3:
+        rank.exclude(0.1)
+
+
 @pytest.mark.parametrize(
     "program",
-    [evaluates_on_some, different_numbers_of_batches, waits_and_goes_back],
+    [evaluates_on_some, different_numbers_of_batches, waits_and_goes_back, excludes_time],
     ids=lambda program: program.__name__,
 )
 def test_the_account_is_what_the_witnesses_of_all_ranks_say(
@@ -186,14 +209,13 @@ def test_the_account_is_what_the_witnesses_of_all_ranks_say(
     monkeypatch.setattr("otel_goodput.reports.ranks.MERGED_BYTES", 0)  # the journals are too large to be merged
     whole = exact.to_json()
     for one in (recorders[0].report().to_json(), run.report().to_json()):
-        assert [one[name] for name in ("seconds", "elapsed_s", "steps")] == [
-            whole[name] for name in ("seconds", "elapsed_s", "steps")
-        ]
+        assert [one[name] for name in FIGURES] == [whole[name] for name in FIGURES]
         assert one["ranks"]["together"] and one["ranks"]["waits"] == whole["ranks"]["waits"]
     totals = exact.totals.run
     assert sum(totals.categories.values()) + sum(totals.custom.values()) == totals.elapsed
     spent = Counter({name: time / 1e9 for name, time in totals.categories.items() if name not in OF_STEPS})
     spent[Category.CUSTOM] = sum(totals.custom.values()) / 1e9
+    spent[Phase.EXCLUSION] = exact.totals.excluded / 1e9
     spent["step"] = sum(totals.categories[name] for name in OF_STEPS) / 1e9
     expected = witnessed(ranks)
     for what in {*spent, *expected}:

@@ -12,7 +12,7 @@ from otel_goodput._accounting.events import FAILED, NO_STEP, NOT_KNOWN
 from otel_goodput._accounting.rank_groups import MOST as GROUPED
 from otel_goodput._accounting.rank_updates import Opened, RankUpdate
 from otel_goodput._accounting.ranks import STEP_TIME, Piece, RankStep
-from otel_goodput._accounting.rules import CUSTOM, DATA_LOADING_TIME
+from otel_goodput._accounting.rules import CUSTOM, CUT_OUT, DATA_LOADING_TIME, EXCLUDED_TIME
 from otel_goodput._live.rank_messages import (
     MOST,
     NAMES,
@@ -66,12 +66,13 @@ def drawn(rng: random.Random) -> RankUpdate:
             if rng.random() < 0.2 and end - at > 10:
                 pieces.append(Piece(at + 3, end - 2, CUSTOM, rng.choice(("eval", "späť", ""))))
         else:
-            category = rng.choice([one for one in range(len(CATEGORIES)) if one != CUSTOM])
+            category = rng.choice([*(one for one in range(len(CATEGORIES)) if one != CUSTOM), *sorted(CUT_OUT)])
             pieces.append(Piece(at, end, category))
         at = end
     if rng.random() < 0.5:
         steps.append(RankStep(number + 1, at, NOT_KNOWN))
-    opened = rng.choice((None, Opened(CUSTOM, "eval", NO_STEP, at), Opened(STEP_TIME, "", 3, at)))
+    doing = [Opened(category, "", 3, at) for category in (STEP_TIME, EXCLUDED_TIME)]
+    opened = rng.choice((None, Opened(CUSTOM, "eval", NO_STEP, at), *doing))
     left = rng.choice((NOT_KNOWN, at))
     return RankUpdate(
         BEGIN - rng.choice((0, 10**15)),

@@ -11,10 +11,12 @@ from viewer.ranks import ranks_run, step_together, write_rank
 
 from otel_goodput._accounting import Event
 from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.rules import PHASE_INDEX
 from otel_goodput._journal import records
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun
+from otel_goodput.semconv import Phase
 
 
 def adds_up(report: Report) -> bool:
@@ -67,6 +69,23 @@ def test_an_attempt_with_more_or_fewer_ranks_than_the_one_before(attempt: int, t
     for category, spent in same.run.categories.items():  # a step begins with the last of its ranks
         assert abs(totals.run.categories[category] - spent) < 0.002 * same.run.elapsed, category
     assert report.standing is not None and report.standing.state == "ended" and totals.ended
+
+
+@pytest.mark.parametrize("phase", [Phase.EXCLUSION, Phase.DATA_LOADING])
+def test_a_rank_that_excluded_time_when_the_job_died_is_not_accused(phase: str, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    run.create({"run_id": "run", "job_name": "ranks", "created_at": 1.0, "process_count": 3})
+    for rank, events in enumerate(step_together(3, 20, dies_in=15, ends=True)):
+        if rank == 1:
+            events[-2] = events[-2]._replace(phase=PHASE_INDEX[phase])  # in place of its last step
+        write_rank(run, rank, events, (3,))
+    report = RecordedRun(run).report()
+    ranks, excluded = report.to_json()["ranks"], report.to_json()["excluded_s"]
+    assert adds_up(report) and ranks["open"][1]["phase"] == phase
+    if phase == Phase.EXCLUSION:
+        assert excluded > 0 and ranks["waiting_for"] is None
+    else:
+        assert excluded == 0 and ranks["waiting_for"]["rank"] == 1
 
 
 @pytest.mark.release
