@@ -30,7 +30,7 @@ _NO_STEPS = {SKIPPED: DATA_LOADING_TIME, NO_STEP_DONE: OTHER}
 
 def cut_out_in(events: Sequence[Event], fate: random.Random) -> list[Event]:
     """Return the events of a run, with times in its jobs that are excluded, or in which the machine is suspended."""
-    cut, key, opened, alive = list[Event](), 1 << 40, 0, False
+    cut, key, opened, alive, latest = list[Event](), 1 << 40, 0, False, 0
     for event, after in zip(events, [*events[1:], None], strict=True):
         if opened and (event.kind == ev.ATTEMPT or event.phase == JOB):
             if event.kind != ev.ATTEMPT:
@@ -38,7 +38,8 @@ def cut_out_in(events: Sequence[Event], fate: random.Random) -> list[Event]:
             opened = 0
         cut.append(event)
         if event.phase == JOB or event.kind == ev.ATTEMPT:
-            alive = event.kind == ev.START
+            alive = event.kind == ev.START and event.time >= latest  # not while the clock is behind: an update is late
+        latest = max(latest, event.time)
         length = 0 if after is None or after.kind == ev.ATTEMPT else after.time - event.time
         if not alive:
             continue
