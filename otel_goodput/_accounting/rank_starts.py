@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from otel_goodput._accounting.rank_time import Piece
+from otel_goodput._accounting.events import FAILED
+from otel_goodput._accounting.rank_time import Piece, RankStep
 
 
 class FailedStart(NamedTuple):
@@ -16,6 +17,10 @@ class FailedStart(NamedTuple):
     begin: int
     end: int
     rank: int
+
+    def has_done(self, step: RankStep | None) -> bool:
+        """Whether its rank has completed `step` in it, so that it did not fail: it waited for no other rank."""
+        return step is not None and not step.flags & FAILED and self.begin <= step.begin < self.end
 
 
 def failed_starts(

@@ -10,7 +10,7 @@ Ranks report in pieces, each up to a moment of its own; what all of them are kno
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush, heapreplace
 from typing import Final
@@ -34,6 +34,7 @@ from otel_goodput._accounting.rules import CUT_OUT, ELASTIC_CATEGORY, ELASTIC_RE
 
 WAITING: Final = 4096  # steps of one rank that may wait for another rank's; beyond that, the job does not wait for it
 PIECES: Final = 4 * WAITING  # of one rank that may wait for a step; of the oldest, the category is no longer known
+_NO_MEMBERS: Final[Mapping[int, RankStep]] = {}
 _ELASTIC: Final = frozenset({*ELASTIC_CATEGORY.values(), OWNERS[ELASTIC_REINIT]})
 TOGETHER: Final = 100  # the ranks step together if at most one in so many of their common steps says otherwise,
 FEW: Final = 2  # or so many do: a record that comes late must not decide it for a short job
@@ -493,7 +494,9 @@ class RankMerger:
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
-    def _between(self, rank: int, until: int, since: int, reached: int, members: Container[int] = ()) -> list[Stretch]:
+    def _between(
+        self, rank: int, until: int, since: int, reached: int, members: Mapping[int, RankStep] = _NO_MEMBERS
+    ) -> list[Stretch]:
         """Return the time from `reached` on in which the job waits for `rank`, which begins the next step at `until`.
 
         Most of the others could work from `since` on. Whoever is away has the job wait for it first, until `rank`
@@ -512,6 +515,7 @@ class RankMerger:
             ]
         own = list(covering(ranks[rank].pieces_until(until), reached, until))
         starts = [*failed_starts(away, lambda other: ranks[other].tries)] if len(away) > 1 else []
+        starts = [one for one in starts if not one.has_done(members.get(one.rank))]
         if starts:
             own = [part for piece in own for part in outside(piece, starts)]
             for one in starts:

@@ -445,6 +445,22 @@ def test_a_step_that_one_rank_began_before_the_death_and_another_after_it_is_no_
     assert (totals.kept, totals.lost) == (5, 1)
 
 
+def test_ranks_that_train_one_after_the_other_have_no_start_that_fails() -> None:
+    """Each of them takes its step and ends before the next one begins, attempt after attempt."""
+    account = JobAccount(spread=20 * MS)
+    account.expect(range(3))
+    for rank in range(3):
+        account.join(rank, rank * 2 * MS)
+    for rank in range(3):
+        begins = [attempt * SECOND + rank * 2 * MS for attempt in range(3)]
+        steps = [RankStep(number, begin + MS // 2, begin + MS) for number, begin in enumerate(begins)]
+        away = [Piece(begin + MS, begin + SECOND, RECOVERY) for begin in begins[:2]]
+        account.feed(rank, steps, away, steps[-1].end)
+    totals = account.totals()
+    assert account.together
+    assert (totals.attempts, sum(totals.disruptions.values()), totals.kept) == (3, 2, 3)
+
+
 def test_a_rank_with_a_slow_loader_lowers_the_goodput_of_the_job_and_is_named() -> None:
     even, slow = Ranks(8), Ranks(8)
     for _ in range(100):

@@ -166,9 +166,13 @@ class Account:
             if actual != wanted:
                 yield f"{name}: {actual} instead of {wanted}"
 
-    def _compare(self, name: str, actual: float, expected: Share) -> Iterator[str]:
+    def tolerance(self, expected: Share) -> float:
+        """By how much the report may depart from a time, ns."""
         # The job's clock and ours are slewed apart by a two-thousandth at most.
-        tolerance = expected.off + 200_000 + self.elapsed.time / 2000
+        return expected.off + 200_000 + self.elapsed.time / 2000
+
+    def _compare(self, name: str, actual: float, expected: Share) -> Iterator[str]:
+        tolerance = self.tolerance(expected)
         if abs(actual * NS - expected.time) > tolerance:
             yield (
                 f"{name}: {actual * 1e3:.3f} ms instead of {expected.time / 1e6:.3f} ms "
