@@ -115,7 +115,7 @@ class Resume(State):
     def __init__(self, at: int, label: int, own: bool, usual: int, room: int) -> None:
         self.at, self.label, self.own, self.usual, self.room = at, label, own, usual, room
 
-    def given(self, number: int) -> bool:
+    def take_number(self, number: int) -> bool:
         """Take the number that the user gave to the first body; returns whether it says that this is a step.
 
         If it is not known which checkpoint was restored, a number above 0 may be that of the step after it or that of

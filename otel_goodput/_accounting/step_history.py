@@ -180,7 +180,7 @@ class StepHistory(KeptSteps):
         Right after a restore, that waits until it is known to be a step, unless the user gave the number (`numbered`).
         """
         if self.resume is not None:
-            exact = numbered and not self.resume.walking and self.resume.given(number)
+            exact = numbered and not self.resume.walking and self.resume.take_number(number)
             if self.resume.usual and self.resume.room > 0 and not exact:
                 return self._wait_for_work(self.resume, number, key, time)
             if any(execution.usual for execution in self.running.values()):
@@ -426,9 +426,8 @@ class StepHistory(KeptSteps):
             if execution.segment == len(self.segments) - 1:
                 self.recent.append(execution.start)
             self.keep(execution, first)
-            awaited = self.disruptions.awaited
-            if awaited is not None and execution.number >= awaited and not execution.former:
-                self.disruptions.regain([execution.number], [time])
+            if not execution.former:
+                self._regain([execution.number], [time])
         if not execution.blurred:
             self._compare(execution)
 
@@ -446,8 +445,7 @@ class StepHistory(KeptSteps):
         segment.grow(len(numbers))
         if self.summary is not None:
             self.summary.push(segment.attempt, steps)
-        if self.disruptions.awaited is not None and numbers[-1] >= self.disruptions.awaited:
-            self.disruptions.regain(numbers, ends)
+        self._regain(numbers, ends)
 
     def push_columns(
         self, numbers: Sequence[int], starts: Sequence[int], nets: Sequence[int], ends: Sequence[int]
@@ -459,6 +457,10 @@ class StepHistory(KeptSteps):
         self.progress.extend(numbers, nets)
         self.recent.extend(starts[-rules.CADENCE_SAMPLE - 1 :])
         self.loops[self.loop].extend(nets[-HELD - 1 :])
+        self._regain(numbers, ends)
+
+    def _regain(self, numbers: Sequence[int], ends: Sequence[int]) -> None:
+        """Note that steps with rising `numbers` were kept at `ends` (ns), if a disruption waits for one of them."""
         if self.disruptions.awaited is not None and numbers[-1] >= self.disruptions.awaited:
             self.disruptions.regain(numbers, ends)
 

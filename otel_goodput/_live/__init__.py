@@ -133,6 +133,13 @@ class LiveAccount:
         self.account.hanging = not closed
         return closed
 
+    def finish_ranks(self, seconds: float) -> None:
+        """Publish what this rank did last, once its run is known; see :meth:`RankExchange.finish`."""
+        if self.provisional and self._keeper is not None:  # the job was over before the leader had chosen the run
+            self._keeper.tick()
+        if self.ranks is not None and not self.provisional:
+            self.ranks.finish(seconds, self.opened.run, self.attempt)
+
     def journal_of_job(self) -> Journal | None:
         """Return the journal of the job's own records; None if this process writes none (yet)."""
         return None if self.ranks is None else self.ranks.journal()

@@ -543,8 +543,9 @@ class Recorder(Phases):
             self._export_unexported(len(self._unexported))
         # The journal last: exported spans are noted there, the next attempt exports the others. It takes little time.
         since = time.monotonic()
-        left = max(0.0, until - since - for_journal) / 4
-        deadline.within(left, "the last updates of the ranks", partial(self._finish_ranks, left))
+        if self._ranks is not None:
+            left = max(0.0, until - since - for_journal) / 4
+            deadline.within(left, "the last updates of the ranks", partial(self._live.finish_ranks, left))
         closers = self._pipelines.closers(self._settle_figures)
         unfinished = deadline.close_all(closers, until - time.monotonic() - for_journal)
         if self._opened.early:  # no phase has begun
@@ -564,12 +565,6 @@ class Recorder(Phases):
                 logger.warning("the last upload of the journal did not finish in time; the data is in the local spool")
         if self._opened.lock is not None:
             deadline.within(max(until - time.monotonic(), LOCK_S), "lock", self._opened.release)
-
-    def _finish_ranks(self, seconds: float) -> None:
-        if self._live.provisional:  # the job was over before the leader had chosen the run
-            self._keeper.tick()
-        if self._ranks is not None and not self._live.provisional:
-            self._ranks.finish(seconds, self._opened.run, self.attempt)
 
     def _settle_figures(self, milliseconds: int) -> None:
         """Bring the account up to date within `milliseconds`, before the last metrics are read."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
-from otel_goodput._accounting.events import KEYS, TurnColumns, each_of, following
+from otel_goodput._accounting.events import KEYS, Event, TurnColumns, each_of, following
 from otel_goodput._accounting.rank_cursor import RankCursor
 from otel_goodput._journal import numpy_arithmetic, turn_columns
 from otel_goodput._journal.journal import Journal, Segment
@@ -170,6 +171,17 @@ def written(folder: Path, rng: random.Random, *, device: bool = False) -> RunDir
     return run
 
 
+def same_digests(items: Sequence[Event | TurnColumns], events: Sequence[Event], seed: int) -> None:
+    """Assert that what a rank did is the same, read as columns and one by one."""
+    columns, single = digest_of(items), digest_of(events)
+    assert (columns is None) == (single is None)
+    if columns is not None and single is not None:
+        assert columns.parts.steps == single.parts.steps, seed
+        assert columns.parts.pieces == single.parts.pieces, seed
+        assert columns.opened == single.opened
+        assert columns._replace(parts=single.parts) == single, seed
+
+
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.release) for part in (1, 2))])
 def test_what_is_read_together_is_what_is_read_one_by_one(
     part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -184,13 +196,7 @@ def test_what_is_read_together_is_what_is_read_one_by_one(
         items, events = [*all_turns(run, 0, mine)], [*all_events(run, 0, theirs)]
         assert [*each_of(items)] == events, seed
         assert (mine.listed, mine.more) == (theirs.listed, theirs.more), seed
-        columns, single = digest_of(items), digest_of(events)
-        assert (columns is None) == (single is None)
-        if columns is not None and single is not None:
-            assert columns.parts.steps == single.parts.steps, seed
-            assert columns.parts.pieces == single.parts.pieces, seed
-            assert columns.opened == single.opened
-            assert columns._replace(parts=single.parts) == single, seed
+        same_digests(items, events, seed)
         together += sum(len(one.numbers) for one in items if isinstance(one, TurnColumns))
         one_by_one += len(events)
     assert together > one_by_one / 4 / 3
@@ -218,13 +224,7 @@ def test_so_are_those_of_steps_on_the_device(part: int, tmp_path: Path, monkeypa
         moments = [[one for one in some if one.kind != ev.DEVICE_END] for some in ([*each_of(items)], events)]
         assert moments[0] == moments[1], seed
         assert (mine.listed, mine.more) == (theirs.listed, theirs.more), seed
-        columns, single = digest_of(items), digest_of(events)
-        assert (columns is None) == (single is None)
-        if columns is not None and single is not None:
-            assert columns.parts.steps == single.parts.steps, seed
-            assert columns.parts.pieces == single.parts.pieces, seed
-            assert columns.opened == single.opened
-            assert columns._replace(parts=single.parts) == single, seed
+        same_digests(items, events, seed)
         together += sum(len(one.numbers) for one in items if isinstance(one, TurnColumns))
         one_by_one += len(events)
     assert together > one_by_one / 5 / 4
