@@ -132,7 +132,7 @@ function figures(model) {
     const kept = report.steps.kept.toLocaleString("en");
     if (byRank && byRank.fewest < byRank.most)
       add(`${byRank.fewest.toLocaleString("en")} to ${byRank.most.toLocaleString("en")}`, "steps kept, by rank");
-    else add(report.steps.kept.toLocaleString("en"), "steps kept");
+    else add(kept, "steps kept");
     if (report.steps.lost)
       add(report.steps.lost.toLocaleString("en"), "steps lost", "steps whose work a restart or rollback threw away");
   }
