@@ -18,7 +18,7 @@ from waits import until
 import otel_goodput as goodput
 from otel_goodput._accounting import Ledger
 from otel_goodput._accounting.job import Cause
-from otel_goodput._accounting.rules import CATEGORY_INDEX, DATA_LOADING, JOB, STEP
+from otel_goodput._accounting.rules import CATEGORY_INDEX, DATA_LOADING, JOB, NS, STEP
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.job_now import read_now
 from otel_goodput._journal.journal import Journal, Segment
@@ -130,14 +130,14 @@ def test_a_rank_whose_job_is_short_publishes_what_it_did(tmp_path: Path) -> None
     assert [one.number for one in update.steps] == [0] and update.left == update.known >= update.steps[0].end
 
 
-def killed_in_the_wait(folder: Path, hangs: int) -> RunDirectory:
-    """Kill all ranks once the leader has noted that they wait for rank 3, which hangs in its loader."""
+def killed_in_the_wait(folder: Path, hangs: int, waited: int = 0) -> RunDirectory:
+    """Kill all ranks once the leader has noted for `waited` ns that they wait for rank 3, which hangs in its loader."""
     processes = start(folder, 0, 1000, slow=3, dies=hangs)
     run = RunDirectory(folder / "runs" / "run")
     until((folder / "hangs").exists)
     began, waiting = time.time_ns(), Cause(3, CATEGORY_INDEX[Category.DATA_LOADING], "")
     until(run.of_job.file("now", 0).exists)
-    until(lambda: (now := read_now(run.of_job)).cause == waiting and now.at > began, pause=0.05)
+    until(lambda: (now := read_now(run.of_job)).cause == waiting and now.at > began + waited, pause=0.05)
     for process in processes:
         process.send_signal(signal.SIGKILL)
         process.communicate()
@@ -163,7 +163,7 @@ def assert_the_wait_is_in_its_own_records(run: RunDirectory, whole: dict[str, An
 def test_a_job_that_was_killed_in_its_first_step_waited_for_the_rank_that_had_not_begun_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = killed_in_the_wait(tmp_path, 0)
+    run = killed_in_the_wait(tmp_path, 0, 2 * NS)  # each rank has given a sign of life since the first second of it
     whole = exact(tmp_path, capsys)
     assert whole["seconds"]["wasted_progress"] == 0 and whole["seconds"]["data_loading"] > 1
     assert_the_wait_is_in_its_own_records(run, whole, monkeypatch)
