@@ -46,51 +46,6 @@ _SIGN: Final = Struct("<QQ")  # writer and number of the leader's latest message
 _WRITER: Final = Struct("<Q")  # before the account that a leader has left
 
 
-class Channel(Protocol):
-    """How messages travel from every rank to the leader."""
-
-    @property
-    def name(self) -> str:
-        """The channel in use: ``folder``, ``jax`` or ``torch``; empty if none is known to work.
-
-        To the leader it is the one through which most ranks come to it.
-        """
-
-    def publish(self, data: bytes) -> None:
-        """Send a message of this rank, at most ``MOST`` bytes. Raises ValueError if it is longer. May wait."""
-
-    def receive(self) -> Mapping[int, Sequence[bytes]]:
-        """Return the new messages by rank, those of a rank in the order in which it sent them. May wait."""
-
-    def shares_folder(self, rank: int) -> bool:
-        """Return whether the messages of `rank` come through the run's folder, so that it is the same one there."""
-
-    def rewind(self) -> None:
-        """Have :meth:`receive` return all messages again that are still there."""
-
-    def sent(self) -> Sequence[bytes]:
-        """Return the messages that this process has sent, as far as they are still there."""
-
-    def signs(self, rank: int) -> Mapping[str, bytes]:
-        """Return the latest sign of life of a rank by the name of the way that it took. May wait.
-
-        Each message of the rank changes it.
-        """
-
-    @property
-    def apart(self) -> bool:
-        """Whether messages come through a store, because not all ranks share the run's folder."""
-
-    def hand_over(self, account: bytes, covered: Mapping[int, int]) -> None:
-        """As the leader, leave the `account` of the job in the store for a deputy; none if it is empty. May wait.
-
-        `covered`: how many messages of each rank it has, of all that were received, or sent. Ranks keep the others.
-        """
-
-    def handed_over(self) -> bytes:
-        """Return the account that the leader has left in the store; empty if there is none. May wait."""
-
-
 class _Way(Protocol):
     """One of the ways. Its methods may wait, and raise."""
 
@@ -307,6 +262,10 @@ class RankChannel:
         run_id: the id that was asked for, the same in all processes.
         process: index of this process, of `count`.
         leader: index of the process that leads.
+
+    Attributes:
+        name: the channel in use: ``folder``, ``jax`` or ``torch``; empty if none is known to work. To the leader it is
+            the one through which most ranks come to it.
     """
 
     def __init__(self, run: RunDirectory | None, run_id: str, process: int, count: int, leader: int = 0) -> None:

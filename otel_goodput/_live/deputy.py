@@ -1,30 +1,45 @@
-"""Which rank stands in for a leader that gives no sign of life, and the account with which it goes on.
+"""The rank that stands in for a leader which gives no sign of life.
 
 All other ranks look at the leader's sign of life. If there is none for long, the lowest rank that lives stands in. A
 rank that cannot read the leader's sign does not know that there is none: it does not stand in. No clocks are compared,
 because those of hosts may differ: a rank lives if its sign changes from one look to the next.
+
+A deputy goes on from the leader's account, which is in the leader's records, or in the store. It writes none: the
+leader may be alive, and what all ranks did is in their journals.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from otel_goodput._accounting.events import NOT_KNOWN
 from otel_goodput._accounting.job import JobAccount
-from otel_goodput._accounting.rank_clocks import Offset
-from otel_goodput._journal.clock_offsets import KnownOffset, clocks_of, read_offsets
+from otel_goodput._accounting.rank_updates import RankUpdate
+from otel_goodput._accounting.rules import NS
+from otel_goodput._journal.clock_offsets import read_offsets
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._live import handover
-from otel_goodput._live.channels import RETRY_S, Channel
+from otel_goodput._live.channels import PROBED, RETRY_S, RankChannel
 from otel_goodput._live.job_records import JobRecords
+from otel_goodput._live.live_job import LiveJob
 from otel_goodput._live.outbox import KEPT_NS
+from otel_goodput._live.publisher import Publisher
+from otel_goodput._live.rank_offsets import KnownClocks, correct
 from otel_goodput._runtime.guard import containing
+from otel_goodput._settings.config import Config
+from otel_goodput._text.redact import redacting_logger
 from otel_goodput._timeline.ranks import SPREAD
+
+logger = redacting_logger(__name__)
 
 SILENT_S: Final = 30.0  # a rank without a sign of life for so long may be dead
 AT_ONCE: Final = 8  # ranks of which it is not known yet whether they live, looked at in one round
+SILENT: Final = "process %d has given no sign of life for %.0f s; until it does, process %d publishes the job's metrics"
+BACK: Final = "process %d gives signs of life again; process %d does not publish the job's metrics any more"
+UNREADABLE: Final = "what the other ranks do cannot be read; process %d does not publish the job's metrics any more"
 
 
 class _Seen(NamedTuple):
@@ -37,7 +52,7 @@ class _Seen(NamedTuple):
 class Watch:
     """Looks at signs of life for the rank `own`, which does not lead. Not for the training thread: a disk may hang."""
 
-    def __init__(self, channel: Channel, own: int, leader: int) -> None:
+    def __init__(self, channel: RankChannel, own: int, leader: int) -> None:
         self._channel = channel
         self._leader = leader
         self._before = [rank for rank in range(own) if rank != leader]
@@ -88,70 +103,123 @@ class Watch:
         return seen, signs
 
 
-class KnownClocks:
-    """Corrects the times of each rank as the leader did, by the attempt of its process."""
+class Deputy:
+    """Watches the leader, and stands in for it.
 
-    def __init__(self, known: Sequence[KnownOffset]) -> None:
-        self._clocks = clocks_of(known)
-        self._attempts: dict[int, int] = {}  # of the processes whose offsets are in force
+    Args:
+        config: the configuration in force.
+        own: this rank.
+        run: the folder of the run; None if its journal is in memory only.
+        channel: through it comes what the ranks publish.
+        on_change: called with :attr:`stands_in` when that changes.
 
-    def of(self, rank: int, attempt: int) -> Sequence[Offset]:
-        """Return the offsets of a rank in an attempt."""
-        clock = self._clocks.get(rank, {}).get(attempt)
-        return () if clock is None else clock.offsets
-
-    def correct(self, job: JobAccount, rank: int, attempt: int) -> None:
-        """Have the times of a rank be corrected, whose process is that of an attempt."""
-        if self._attempts.get(rank) != attempt:
-            self._attempts[rank] = attempt
-            offsets = self.of(rank, attempt)
-            for offset in (Offset(0, 0, 0), *offsets) if offsets or rank in job.offsets else ():
-                job.offset(rank, offset.ahead, offset.bound, offset.since)
-
-
-class Begun(NamedTuple):
-    """The leader's account, to be continued: records in memory, and how far the clocks of ranks are ahead."""
-
-    records: JobRecords
-    job: JobAccount
-    clocks: KnownClocks
-
-
-def account_so_far(
-    run: RunDirectory | None, channel: Channel, own: int, attempt: int, spans: Sequence[int], now: int
-) -> Begun | None:
-    """Return the leader's account, to be continued in memory; None if there is none, or none from which to go on.
-
-    It is in the leader's records, or in the store, whichever knows more. `now` is by the clock of the rank `own`, ns.
-    Updates that come after an account that is old are gone.
+    Attributes:
+        stands_in: this rank is in the leader's place.
+        live: the account of the job then; None if there was none to go on from.
     """
-    best: tuple[int, JobRecords, KnownClocks] | None = None
-    for records, clocks in _accounts(run, channel, spans):
-        settled, offsets = records.account.ledger.settled, clocks.of(own, attempt)
-        ahead = offsets[-1].ahead if offsets else 0  # of the leader's clock, which is the common one
-        goes_on = settled.begin is not None and settled.alive and records.together
-        if goes_on and now - ahead - settled.now < KEPT_NS and (best is None or settled.now > best[0]):
-            if best is not None:
-                best[1].close()
-            best = settled.now, records, clocks
+
+    def __init__(
+        self,
+        config: Config,
+        own: Publisher,
+        run: RunDirectory | None,
+        channel: RankChannel,
+        on_change: Callable[[bool], None],
+    ) -> None:
+        self._config, self._own, self._run, self._channel, self._on_change = config, own, run, channel, on_change
+        self._watch = Watch(channel, own.rank, config.leader)
+        self.stands_in = False
+        self.live: LiveJob | None = None
+        self._aside: dict[int, int] = {}  # the latest sign of life of ranks without which it goes on, ns
+
+    def exchange(self, update: RankUpdate, *, last: bool) -> None:
+        """Publish an `update` of this rank. Begin to lead, go on, or stop, as the leader's sign of life demands."""
+        self._own.publish(self._channel, update)
+        goes_on = update.joined != NOT_KNOWN and update.left == NOT_KNOWN
+        if self.stands_in if last else goes_on and self._watch.stands_in():
+            if not self.stands_in:
+                self._take_over()
+            elif (live := self.live) is not None:
+                live.feed_own(update)
+                live.take(self._channel.receive())
+                self._set_aside(live)
+        elif self.stands_in:
+            self._step_down()
+
+    def _take_over(self) -> None:
+        logger.warning(SILENT, self._config.leader, SILENT_S, self._own.rank)
+        self._own.note()
+        self.live = self._go_on()
+        self.stands_in = True
+        self._on_change(True)
+
+    def _go_on(self) -> LiveJob | None:
+        """Go on with the leader's account; None if there is none, or one so old that updates after it are gone."""
+        own, channel, count = self._own, self._channel, self._config.process_count
+        best: tuple[int, JobRecords, KnownClocks] | None = None
+        for records, clocks in self._accounts():
+            settled, offsets = records.account.ledger.settled, clocks.of(own.rank, own.attempt)
+            now = own.account.clock() - (offsets[-1].ahead if offsets else 0)  # by the leader's clock
+            goes_on = settled.begin is not None and settled.alive and records.together
+            if goes_on and now - settled.now < KEPT_NS and (best is None or settled.now > best[0]):
+                if best is not None:
+                    best[1].close()
+                best = settled.now, records, clocks
+            else:
+                records.close()
+        if best is None:
+            return None
+        reached, records, clocks = best
+        job = JobAccount(self._config.windows, SPREAD, records.account.ledger, records.record)
+        job.remember(records.costs)
+        correct(job, own.rank, clocks.new_of(own.rank, own.attempt))
+        job.place(own.rank, own.role, own.devices)
+        live = LiveJob(own, count, channel, clocks, records, job, began=reached, reached=reached)
+        received: dict[int, list[bytes]] = {own.rank: [*channel.sent()]}
+        channel.rewind()
+        for _ in range(0, count, PROBED):
+            for rank, messages in channel.receive().items():
+                received.setdefault(rank, []).extend(messages)
+        job.expect(received)
+        live.take(received)
+        self._aside.clear()
+        self._set_aside(live)
+        return live
+
+    def _accounts(self) -> Iterator[tuple[JobRecords, KnownClocks]]:
+        """Yield the accounts that there are, with how far the clocks of ranks are ahead."""
+        spans, run = self._config.windows, self._run
+        if run is not None:
+            yield JobRecords(run, spans, writes=False), KnownClocks(read_offsets(run))
+        if data := self._channel.handed_over():
+            with containing("the account that the leader has left"):
+                handed = handover.decode(data, spans)
+                yield JobRecords(None, spans, writes=False, handed=handed), KnownClocks(handed.offsets)
+
+    def _set_aside(self, live: LiveJob) -> None:
+        """Have the account go on without the leader and others that are silent, until more is heard of them."""
+        with live.changing:
+            limit = live.job.common_time(self._own.rank, self._own.account.clock()) - round(SILENT_S * NS)
+            for rank, update in live.latest.items():
+                silent = update.left == NOT_KNOWN and (rank == self._config.leader or update.at < limit)
+                if silent and self._aside.get(rank) != update.at:
+                    self._aside[rank] = update.at
+                    live.job.set_aside(rank)
+
+    def _step_down(self) -> None:
+        if self._watch.sees_leader:
+            logger.warning(BACK, self._config.leader, self._own.rank)
         else:
-            records.close()
-    if best is None:
-        return None
-    _, records, clocks = best
-    job = JobAccount(spans, SPREAD, records.account.ledger, records.record)
-    job.remember(records.costs)
-    clocks.correct(job, own, attempt)
-    return Begun(records, job, clocks)
+            logger.warning(UNREADABLE, self._own.rank)
+        self.stands_in = False
+        self._on_change(False)
+        live, self.live = self.live, None
+        self._own.note_no_more()
+        if live is not None:
+            live.records.close()
+        self._channel.rewind()
 
-
-def _accounts(
-    run: RunDirectory | None, channel: Channel, spans: Sequence[int]
-) -> Iterator[tuple[JobRecords, KnownClocks]]:
-    """Yield the accounts that there are, with how far the clocks of ranks are ahead."""
-    if run is not None:
-        yield JobRecords(run, spans, writes=False), KnownClocks(read_offsets(run))
-    if data := channel.handed_over():
-        with containing("the account that the leader has left"):
-            handed = handover.decode(data, spans)
-            yield JobRecords(None, spans, writes=False, handed=handed), KnownClocks(handed.offsets)
+    def close(self) -> None:
+        """Close the account."""
+        if self.live is not None:
+            self.live.records.close()

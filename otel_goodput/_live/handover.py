@@ -13,7 +13,10 @@ from typing import Any, Final, NamedTuple
 
 from otel_goodput._accounting import Ledger
 from otel_goodput._accounting.codec import COUNT, NUMBER, Blob, Blobs, Each, Row
+from otel_goodput._accounting.job import JobAccount
+from otel_goodput._accounting.ranks import NEVER
 from otel_goodput._journal import state_file
+from otel_goodput._journal.account import Account
 from otel_goodput._journal.clock_offsets import KnownOffset
 from otel_goodput._journal.job_waits import JobWaits, plain_waits, waits_of
 from otel_goodput._live.channels import GIVEN
@@ -75,6 +78,20 @@ class Covered:
         for rank, waiting in self._open.items():
             while waiting and common(rank, waiting[0][1]) <= moment:
                 self.counts[rank], _ = waiting.popleft()
+
+
+def account_of(
+    job: JobAccount, own: Account, waits: JobWaits, offsets: Sequence[KnownOffset], covered: Covered
+) -> bytes:
+    """Return the account of a `job`, whose records are up to date, as bytes, and note which messages it has.
+
+    That of ranks that step apart is not in the job's `own` records: there are no bytes of it.
+    """
+    with own.lock:
+        settled, state = own.ledger.settled, own.ledger.dump() if job.together else None
+        reached = NEVER if state is None else 0 if settled.begin is None else settled.now
+    covered.reach(reached, job.common_time)
+    return b"" if state is None else encode(state, waits, offsets)
 
 
 class Turn:

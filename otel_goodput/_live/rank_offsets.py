@@ -2,18 +2,19 @@
 
 What is measured is how far the monotonic clocks of two hosts are apart. A process's own clock is that of its host since
 it began, plus what the wall clock said then. So processes of one host differ by exactly that, and what one of them has
-measured holds for all.
+measured holds for all. A deputy goes on with what the leader has decided.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from otel_goodput._accounting.clock_readings import Reading
+from otel_goodput._accounting.job import JobAccount
 from otel_goodput._accounting.rank_clocks import Offset
-from otel_goodput._journal.clock_offsets import KnownOffset
+from otel_goodput._journal.clock_offsets import KnownOffset, clocks_of
 from otel_goodput._live.rank_messages import ClockSigns, RankMessage
 
 CLOSE: Final = 1_000_000  # ns; clocks that are no further apart are not corrected
@@ -21,6 +22,52 @@ SET: Final = 1_000_000_000  # ns; if those of processes of one host are further 
 HELD_S: Final = 60.0  # what a rank has published waits so long for its clock to be known: for two tries to measure it
 MEASURING: Final = 2  # ranks of each host that measure its clock
 HOSTS: Final = 64
+
+
+class Clocks(Protocol):
+    """Knows by how much the times of ranks are corrected."""
+
+    def take(self, rank: int, message: RankMessage, *, shared: bool) -> None:
+        """Take a message of a rank, for :meth:`known`; `shared`: the rank and the leader share the run's folder."""
+
+    def known(self, *, last: bool = False) -> Iterator[tuple[int, RankMessage, Sequence[Offset]]]:
+        """Yield the messages of ranks whose clock is known, or all the `last`, with new offsets that are in force."""
+
+
+def correct(job: JobAccount, rank: int, offsets: Iterable[Offset]) -> None:
+    """Have the times of a rank be corrected by these offsets, as far as they matter."""
+    for offset in offsets:
+        if offset.ahead or offset.since or rank in job.offsets:
+            job.offset(rank, offset.ahead, offset.bound, offset.since)
+
+
+class KnownClocks:
+    """Has the times of each rank corrected as the leader did, by the attempt of its process."""
+
+    def __init__(self, known: Sequence[KnownOffset]) -> None:
+        self._clocks = clocks_of(known)
+        self._attempts: dict[int, int] = {}  # of the processes whose offsets are in force
+        self._taken: list[tuple[int, RankMessage]] = []
+
+    def of(self, rank: int, attempt: int) -> Sequence[Offset]:
+        """Return the offsets of a rank in an attempt."""
+        clock = self._clocks.get(rank, {}).get(attempt)
+        return () if clock is None else clock.offsets
+
+    def new_of(self, rank: int, attempt: int) -> Sequence[Offset]:
+        """Return the offsets of a rank whose process is that of an attempt; none if they are in force already."""
+        if self._attempts.get(rank) == attempt:
+            return ()
+        self._attempts[rank] = attempt
+        return Offset(0, 0, 0), *self.of(rank, attempt)
+
+    def take(self, rank: int, message: RankMessage, *, shared: bool) -> None:
+        self._taken.append((rank, message))
+
+    def known(self, *, last: bool = False) -> Iterator[tuple[int, RankMessage, Sequence[Offset]]]:
+        taken, self._taken = self._taken, []
+        for rank, message in taken:
+            yield rank, message, self.new_of(rank, message.attempt)
 
 
 class _Process(NamedTuple):
@@ -79,7 +126,7 @@ class RankOffsets:
         self._since.setdefault(rank, time.monotonic())
         self._learn(rank, message.clock if shared else message.clock._replace(folder=None))
 
-    def known(self, *, last: bool = False) -> Iterator[tuple[int, RankMessage, Offset | None]]:
+    def known(self, *, last: bool = False) -> Iterator[tuple[int, RankMessage, Sequence[Offset]]]:
         """Yield the messages of ranks whose clock is known, and of those that have waited for long, or all the `last`.
 
         With each is an offset of the clock that is in force from then on, if it is another one than before.
@@ -91,7 +138,8 @@ class RankOffsets:
                 continue
             del self._held[rank], self._since[rank]
             for message in messages:
-                yield rank, message, self._offset(rank, message, estimate)
+                offset = self._offset(rank, message, estimate)
+                yield rank, message, () if offset is None else (offset,)
 
     def _goes_on(self, rank: int, message: RankMessage) -> bool:
         process = self._processes.get(rank)

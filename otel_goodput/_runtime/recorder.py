@@ -21,7 +21,7 @@ from otel_goodput._journal.account import PATIENCE_S, behind
 from otel_goodput._journal.records import OWN_TRACES
 from otel_goodput._journal.usage import Paces
 from otel_goodput._live import LiveAccount, call_in_children
-from otel_goodput._live.ranks import JobFigures
+from otel_goodput._live.live_job import JobFigures
 from otel_goodput._metrics.instruments import Durations
 from otel_goodput._metrics.productivity import Inputs, Productivity
 from otel_goodput._recording import ids, plain

@@ -108,7 +108,7 @@ class Leader:
             self.offsets.take(rank, one, shared=shared)
         known = list(self.offsets.known(last=last))
         assert all(other == rank for other, _, _ in known)
-        return [offset for _, _, offset in known]
+        return [offsets[0] if offsets else None for _, _, offsets in known]
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from waits import until
 import otel_goodput as goodput
 from otel_goodput._accounting import rank_updates
 from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._live import leader, publisher
 from otel_goodput._live import ranks as live_ranks
 from otel_goodput._live.rank_messages import RankMessage, encode
 from otel_goodput.reports.run import RecordedRun
@@ -38,7 +39,7 @@ def largest(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
     monkeypatch.setattr(rank_updates, "MOST", GROUPED)
     monkeypatch.setattr(live_ranks, "FIRST_S", 0.1)
-    monkeypatch.setattr(live_ranks, "encode", encoded)
+    monkeypatch.setattr(publisher, "encode", encoded)
     yield sizes
     assert max(sizes, default=0) >= 4, "they were groups"
 
@@ -128,7 +129,7 @@ def test_a_restart_goes_back_to_the_middle_of_a_group(
     finally:
         process.kill()
     if not merged:
-        monkeypatch.setattr(live_ranks, "MERGED_BYTES", 0)  # the leader goes on with the records of the first attempt
+        monkeypatch.setattr(leader, "MERGED_BYTES", 0)  # the leader goes on with the records of the first attempt
     ranks = recorders(tmp_path)
     finish(ranks, begin(ranks, [(BACK, LAST)]))
     counts = {"executed": STEPS + LAST - BACK, "kept": LAST, "lost": STEPS - BACK}

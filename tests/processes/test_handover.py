@@ -14,7 +14,7 @@ from otel_goodput._journal.clock_offsets import KnownOffset
 from otel_goodput._journal.job_waits import JobWaits
 from otel_goodput._live import handover
 from otel_goodput._live.channels import RankChannel
-from otel_goodput._live.deputy import KnownClocks
+from otel_goodput._live.rank_offsets import KnownClocks, correct
 
 from .shared import Shared
 
@@ -117,10 +117,9 @@ def test_an_account_that_is_too_large_is_not_left(monkeypatch: pytest.MonkeyPatc
 def test_a_deputy_corrects_the_clock_of_each_process_as_the_leader_did() -> None:
     job, hour = JobAccount(), 3600 * NS
     clocks = KnownClocks([KnownOffset(1, 0, 0, hour, 1), KnownOffset(2, 1, BEGIN, -hour, 1)])
-    clocks.correct(job, 1, 0)
-    clocks.correct(job, 2, 1)
-    clocks.correct(job, 3, 0)
+    for rank, attempt in ((1, 0), (2, 1), (3, 0)):
+        correct(job, rank, clocks.new_of(rank, attempt))
     assert job.common_time(1, BEGIN) == BEGIN - hour and job.common_time(3, BEGIN) == BEGIN
     assert [job.common_time(2, BEGIN + at) for at in (-1, 0)] == [BEGIN - 1, BEGIN + hour]
-    clocks.correct(job, 1, 1)  # it restarted alone, on a host whose clock is right
+    correct(job, 1, clocks.new_of(1, 1))  # it restarted alone, on a host whose clock is right
     assert job.common_time(1, BEGIN) == BEGIN

@@ -80,7 +80,7 @@ def test_the_jobs_own_records_follow_it_to_other_machines(
         machine(name)
         with monkeypatch.context() as patch:
             if not merged:
-                patch.setattr("otel_goodput._live.ranks.MERGED_BYTES", 0)
+                patch.setattr("otel_goodput._live.leader.MERGED_BYTES", 0)
             train(bucket, attempt * 6, attempt * 6 + 8)
         whole = answer(capsys, "report", bucket, "--exact")
         with monkeypatch.context() as patch:
