@@ -76,6 +76,10 @@ class Arithmetic:
         """Return all times later by so many ns."""
         return array(WHOLE, [time + by for time in times])
 
+    def sum_and_least(self, column: Column) -> tuple[int, int]:
+        """Return what the numbers add up to, and the least of them."""
+        return sum(column), min(column)
+
     def lengths(self, begins: Column, ends: Column) -> Lengths:
         """Return how long steps with these begins and ends take (ns), which are in a row."""
         steps = array(WHOLE, map(sub, ends, begins))

@@ -353,7 +353,7 @@ class Cursor(AccountState):
         if count < len(every):
             steps.running[every[count]].net += until - owned[count]
         if self.noted is not None:
-            self.noted += self._noted_dispatched(waiting, numbers, owned, overs, count, until)
+            self.noted += self._noted_dispatched(waiting, numbers[len(waiting) :], owned, overs, count, until)
         outside = self._outside_steps()
         self.totals[rules.DATA_LOADING_TIME] += sum(outsides[: count + 1])
         self.blockers = {following(turns.keys[-1]): rules.DATA_LOADING_TIME}
@@ -373,16 +373,18 @@ class Cursor(AccountState):
         return True
 
     def _noted_dispatched(
-        self, waiting: list[Execution], numbers: Column, owned: Column, overs: Column, count: int, until: int
+        self, waiting: list[Execution], new: Column, owned: Column, overs: Column, count: int, until: int
     ) -> list[Noted]:
-        """Return whose time it was up to `until` (ns): that of the first `count` steps, and of the next one."""
+        """Return whose time it was up to `until` (ns): that of the first `count` steps, and of the next one.
+
+        The first steps are those that were `waiting`, and then those with the `new` numbers.
+        """
         noted: list[Noted] = []
         first = min(len(waiting), count)
         for one, over, begin, end in zip(waiting[:count], overs, owned, overs[1:], strict=False):
             noted += [(rules.DATA_LOADING_TIME, over, begin), (one, begin, end)]
         if first < count:
-            rest = slice(first, count)
-            turns = NotedTurns(numbers[rest], owned[rest], overs[first + 1 : count + 1])
+            turns = NotedTurns(new[: count - first], owned[first:count], overs[first + 1 : count + 1])
             noted.append((turns, overs[first], overs[count]))
         if count < len(owned):
             running = next(iter(self.steps.running.values()))

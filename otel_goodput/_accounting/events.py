@@ -184,12 +184,14 @@ class Turns(NamedTuple):
 class EndColumns(NamedTuple):
     """When steps left the device, as it was recorded among turns.
 
-    `keys` are theirs, `times` in ns; `places`: how many of the moments of the turns were recorded before.
+    `keys` are theirs, `times` in ns; `places`: how many of the moments of the turns were recorded before. `span` is the
+    earliest and the latest of the times; empty if there are none.
     """
 
     keys: Column
     times: Column
     places: Column
+    span: tuple[int, ...]
 
     def events(self) -> list[tuple[int, Event]]:
         """Return the DEVICE_END of each, with its place."""
@@ -226,7 +228,7 @@ class TurnColumns(NamedTuple):
     @property
     def span(self) -> tuple[int, int]:
         """The first and the last time in them, ns."""
-        ends = () if self.device is None else self.device.times
+        ends = () if self.device is None else self.device.span
         return min([self.ended[0], *ends]), max([self.begun[-1], *ends])
 
     def has(self, key: int) -> bool:

@@ -136,15 +136,18 @@ class Progress(State):
             taken = min(count - at, CHUNK - len(self._nets))
             if taken == CHUNK and isinstance(numbers, range) and isinstance(nets, array):
                 whole = nets[at : at + CHUNK]
-                self._add(Chunk(numbers[at : at + CHUNK], _packed(whole), CHUNK, sum(whole)))
+                total = sum(whole)
+                self._add(Chunk(numbers[at : at + CHUNK], _packed(whole), CHUNK, total))
+                self.total += total
                 at += CHUNK
                 continue
+            some = nets[at : at + taken]
             self._numbers += numbers[at : at + taken]
-            self._nets += nets[at : at + taken]
+            self._nets += some
+            self.total += sum(some)
             at += taken
             if len(self._nets) == CHUNK:
                 self._seal()
-        self.total += sum(nets)
         self.top = numbers[-1]
         self.length += count
 

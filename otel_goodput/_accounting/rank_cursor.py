@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from operator import add
 from typing import Final
 
 from otel_goodput._accounting.account_state import NotedTurns
@@ -95,7 +93,7 @@ class RankCursor(Cursor):
         count = shares.sound - len(waiting)
         if count < FEWEST:
             return 0
-        self._take_dispatched(load, begins[:count], ends[:count], numbers[:count], left, shares)
+        self._take_dispatched(load, begins[:count], ends[:count], numbers[:count], left, shares, arithmetic)
         return count
 
     def _apply_some(self, load: int, begins: Column, ends: Column, numbers: range, left: Column) -> int:
@@ -117,20 +115,27 @@ class RankCursor(Cursor):
         return 0
 
     def _take_dispatched(
-        self, load: int, begins: Column, ends: Column, new: range, left: Column, shares: Dispatched
+        self,
+        load: int,
+        begins: Column,
+        ends: Column,
+        new: range,
+        left: Column,
+        shares: Dispatched,
+        arithmetic: Arithmetic,
     ) -> None:
         """Apply `new` steps, and go on with those that are on the device already: up to the last of the `ends` (ns)."""
         steps, device, waiting = self.steps, self.device, list(self.steps.running.values())
         before, every = len(waiting), len(waiting) + len(new)
         new = range(new[0] + steps.offset, new[-1] + steps.offset + 1)
-        numbers: Sequence[int] = [*(one.number for one in waiting), *new] if waiting else new
         until, owned, overs = ends[-1], shares.owned, array(WHOLE, (self.now,)) + array(WHOLE, shares.overs[:every])
         count = bisect_right(overs, until) - 1  # so many are over
-        free = [self.freed, *(one.end for one in device), *left[: len(new)]][count]
-        lengths, life, segment = shares.lengths[:count], steps.life.number, len(steps.segments) - 1
-        spent, whole = sum(lengths), min(lengths[before:], default=0) > 0
-        if waiting:
-            lengths = [*map(add, lengths, (one.net for one in waiting)), *lengths[before:]]
+        freed = [self.freed, *(one.end for one in device)]
+        free = freed[count] if count <= before else left[count - before - 1]
+        first = [length + one.net for length, one in zip(shares.lengths, waiting[:count], strict=False)]
+        lengths, life, segment = shares.lengths[before:count], steps.life.number, len(steps.segments) - 1
+        rest, shortest = arithmetic.sum_and_least(lengths) if lengths else (0, 0)
+        spent, whole = rest + sum(shares.lengths[: len(first)]), shortest > 0
         for one in waiting[:count]:
             device.popleft()
             del steps.running[one.key]
@@ -143,7 +148,7 @@ class RankCursor(Cursor):
         if count < every:
             next(iter(steps.running.values())).net += until - owned[count]
         if self.noted is not None:
-            for owner, begin, end in self._noted_dispatched(waiting, numbers, owned[:every], overs, count, until):
+            for owner, begin, end in self._noted_dispatched(waiting, new, owned[:every], overs, count, until):
                 if whole and isinstance(owner, NotedTurns):
                     owner = owner._replace(apart=True)
                 self.noted.append((owner, begin, end))
@@ -156,8 +161,11 @@ class RankCursor(Cursor):
         steps.latest, steps.last_step, steps.observed = latest, new[-1], True
         if count:
             self._between = outside + loaded
-            latest_starts = begins[max(0, count - before - CADENCE_SAMPLE - 1) : max(0, count - before)]
-            starts = [*(one.start for one in waiting[:count]), *latest_starts]
-            steps.push_columns(numbers[:count], starts, lengths, overs[1 : count + 1])
+            if first:
+                numbers, starts = [one.number for one in waiting[:count]], [one.start for one in waiting[:count]]
+                steps.push_columns(numbers, starts, first, overs[1 : len(first) + 1])
+            if lengths:
+                starts = begins[max(0, len(lengths) - CADENCE_SAMPLE - 1) : len(lengths)]
+                steps.push_columns(new[: len(lengths)], starts, lengths, overs[before + 1 : count + 1])
             self.clock = ClockState.DEVICE
         self.choose()

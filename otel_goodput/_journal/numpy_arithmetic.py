@@ -36,6 +36,10 @@ class NumpyArithmetic(Arithmetic):
     def moved(self, times: Column, by: int) -> Column:
         return self.packed(self._read(times) + by)
 
+    def sum_and_least(self, column: Column) -> tuple[int, int]:
+        read = self.numpy.asarray(column)
+        return int(read.sum()), int(read.min())
+
     def lengths(self, begins: Column, ends: Column) -> Lengths:
         begun, ended = self._read(begins), self._read(ends)
         steps = ended - begun

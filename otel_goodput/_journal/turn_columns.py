@@ -17,13 +17,18 @@ from otel_goodput._accounting.rules import STEP
 from otel_goodput._journal.numpy_arithmetic import KEY, NumpyArithmetic, arithmetic
 from otel_goodput._journal.records import (
     BODY,
+    ERROR,
+    EXPORTED,
     HEADER_SIZE,
     LARGEST,
     LOAD,
     LOADING,
+    PARENT,
+    ROOT,
     SEALED,
     SIZE,
     STEPPING,
+    TRACE,
     TURN,
     TURN_FIELDS,
     TURN_STRIDE,
@@ -37,9 +42,17 @@ from otel_goodput._journal.records import (
 )
 
 FEWEST: Final = 64  # turns: fewer are read one by one
-_RUNS: Final = re.compile(
-    b"%c{%d,}|[%c%c%c]{%d,}" % (TURN, FEWEST, LOADING, STEPPING, DEVICE_END, 2 * FEWEST)
-)  # of TURN records, or of those of a loop that is observed on the device
+_DESCRIBING: Final = (PARENT, TRACE, EXPORTED, ROOT, ERROR)  # kinds of records that only describe spans
+
+
+def _runs(fewest: int) -> re.Pattern[bytes]:
+    """Return what finds runs of records, by their kinds: of TURN, or of a loop that is observed on the device."""
+    among = bytes((LOADING, STEPPING, DEVICE_END, *_DESCRIBING))
+    return re.compile(b"%c{%d,}|[%b]{%d,}" % (TURN, fewest, re.escape(among), 2 * fewest))
+
+
+_RUNS: Final = _runs(FEWEST)
+_PHASES: Final = 2 << 8  # a record of a moment has the phase 0 or 1
 _CHECK: Final = 0xFFFF
 _records = 0  # read so far
 LATEST: Final = 1 << 62  # time of an undisturbed loop, ns
@@ -114,7 +127,7 @@ def with_numpy(quick: NumpyArithmetic) -> Callable[[bytes], TurnColumns | None]:
     unsound = checks_with_numpy(numpy)
 
     def columns(rows: bytes) -> TurnColumns | None:
-        if unsound(rows).any() or any(rows[1::SIZE]):
+        if unsound(_words(numpy, rows)).any() or any(rows[1::SIZE]):
             return None
         read = numpy.frombuffer(rows, fields)
         times, numbers = read["time"].astype(numpy.int64), read["number"].astype(numpy.int64)
@@ -132,8 +145,8 @@ def with_numpy(quick: NumpyArithmetic) -> Callable[[bytes], TurnColumns | None]:
     return columns
 
 
-def checks_with_numpy(numpy: Any) -> Callable[[bytes], Any]:
-    """Return what tells for each record that is not 0 that its checksum is wrong."""
+def checks_with_numpy(numpy: Any) -> Callable[[Any], Any]:
+    """Return what tells for each record that is not 0 that its checksum is wrong, of records as words of 16 bits."""
     # A checksum is the exclusive or of one number for each 16 bits of the body, and of that of a body of zeros.
     empty = crc32(bytes(BODY.size)) & _CHECK
     parts: list[Any] = []
@@ -144,8 +157,7 @@ def checks_with_numpy(numpy: Any) -> Callable[[bytes], Any]:
             part = numpy.concatenate((part, part ^ numpy.uint16((crc32(body) & _CHECK) ^ empty)))
         parts.append(part)
 
-    def unsound(rows: bytes) -> Any:
-        words = numpy.ascontiguousarray(numpy.frombuffer(rows, "<u2").reshape(-1, SIZE // 2).T)
+    def unsound(words: Any) -> Any:
         check = words[-1] ^ numpy.uint16(empty)
         for part, column in zip(parts, words, strict=False):
             check ^= part[column[0]] if (column == column[0]).all() else part.take(column)
@@ -154,39 +166,47 @@ def checks_with_numpy(numpy: Any) -> Callable[[bytes], Any]:
     return unsound
 
 
+def _words(numpy: Any, rows: bytes) -> Any:
+    """Return records as words: all first ones, all second ones, and so on."""
+    return numpy.ascontiguousarray(numpy.frombuffer(rows, "<u2").reshape(-1, SIZE // 2).T)
+
+
 def dispatched_with_numpy(quick: NumpyArithmetic) -> Callable[[bytes], Iterator[tuple[int, int, TurnColumns]]]:
     """Return what finds turns of an undisturbed loop whose steps end by the device's clock.
 
-    Their records are ``LOADING`` and ``STEPPING`` in turn, and DEVICE_END anywhere.
+    Their records are ``LOADING`` and ``STEPPING`` in turn; DEVICE_END, and what only describes spans, is anywhere. It
+    makes no difference which of them are exported.
     """
     numpy = quick.numpy
-    fields = numpy.dtype([
-        ("kind", "u1"), ("phase", "u1"), ("flags", "<u2"), ("name", "<u2"), ("key", "<u8"), ("step", "<i8"),
-        ("time", "<i8"), ("check", "<u2"),
-    ])  # fmt: skip
+    fields = numpy.dtype(
+        {"names": ["key", "step", "time"], "formats": ["<u8", "<i8", "<i8"], "offsets": [6, 14, 22], "itemsize": SIZE}
+    )
     unsound, stride = checks_with_numpy(numpy), numpy.uint64(STRIDE)
+    low, end_of_step = numpy.uint16(0xFF), numpy.uint16(DEVICE_END | STEP << 8)
 
     def dispatched(rows: bytes) -> Iterator[tuple[int, int, TurnColumns]]:
-        read, sound = numpy.frombuffer(rows, fields), unsound(rows) == 0
-        sound &= (read["name"] == 0) & (read["time"] > -LATEST) & (read["time"] < LATEST)
-        kinds = read["kind"]
-        ends = kinds == DEVICE_END
-        sound_ends = sound & (read["flags"] == 0) & (read["phase"] == STEP) & (read["step"] == NO_STEP)
-        places = numpy.flatnonzero(~ends)  # of the moments
+        read, words = numpy.frombuffer(rows, fields), _words(numpy, rows)
+        (head, flags, name), kinds, harmed = words[:3], words[0] & low, unsound(words) != 0
+        moment, ends = (kinds == LOADING) | (kinds == STEPPING), kinds == DEVICE_END
+        places, ended = numpy.flatnonzero(moment), numpy.flatnonzero(ends)
         if len(places) < 2 * FEWEST:
             return
-        one = read[places]
-        keys, numbers, times = one["key"], one["step"], one["time"]
-        flags = numpy.where(one["kind"] == LOADING, ON_DEVICE, 0)
-        usual = sound[places] & (one["flags"] == flags) & (one["phase"] == 0) & (numbers >= 0)
-        # Each moment goes on to the next one; but not over a device end that is none of these.
+        end_keys, end_times = read["key"][ended], read["time"][ended]
+        odd = harmed[ended] | (head[ended] != end_of_step) | ((flags | name)[ended] != 0)
+        odd |= (read["step"][ended] != NO_STEP) | (end_times <= -LATEST) | (end_times >= LATEST)
+        keys, numbers, times = read["key"][places], read["step"][places], read["time"][places]
+        loading = kinds[places] == LOADING
+        usual = ~harmed[places] & ((flags[places] & low) == numpy.where(loading, ON_DEVICE, 0)) & (numbers >= 0)
+        usual &= (head[places] < _PHASES) & (times > -LATEST) & (times < LATEST)
+        # Each moment goes on to the next one; but not over a record that is none of these.
         goes_on = usual[:-1] & usual[1:] & (keys[:-1] + stride == keys[1:]) & (times[:-1] <= times[1:])
-        loading = one["kind"][:-1] == LOADING
-        goes_on &= (one["kind"][1:] == LOADING) != loading
-        goes_on &= numbers[1:] - numbers[:-1] == numpy.where(loading, 0, 1)
-        over = numpy.searchsorted(places, numpy.flatnonzero(ends & ~sound_ends)) - 1
-        goes_on[over[(over >= 0) & (over < len(goes_on))]] = False
+        goes_on &= loading[1:] != loading[:-1]
+        goes_on &= numbers[1:] - numbers[:-1] == ~loading[:-1]
+        others = numpy.concatenate((ended[odd], numpy.flatnonzero(harmed & ~(moment | ends))))
+        passed = numpy.searchsorted(places, others) - 1
+        goes_on[passed[(passed >= 0) & (passed < len(goes_on))]] = False
         edges = numpy.flatnonzero(numpy.diff(numpy.concatenate(([False], goes_on, [False])))).reshape(-1, 2)
+        before = numpy.cumsum(moment)[ended]  # so many moments were recorded before each end
         for begin, end in edges.tolist():  # moments from `begin` to `end`, both included
             begin += 2 + (not loading[begin])  # there are single turns before and after
             count = (end - 1 - begin) // 2
@@ -194,10 +214,11 @@ def dispatched_with_numpy(quick: NumpyArithmetic) -> Callable[[bytes], Iterator[
                 continue
             behind = begin + 2 * count
             first, last = int(places[begin]), int(places[behind - 1]) + 1
-            among = numpy.flatnonzero(ends[first:last]) + first
+            among = slice(*numpy.searchsorted(ended, (first, last)).tolist())
+            over = end_times[among]
             device = EndColumns(
-                quick.packed(read["key"][among], KEY), quick.packed(read["time"][among]),
-                quick.packed(numpy.searchsorted(places, among) - begin),
+                quick.packed(end_keys[among], KEY), quick.packed(over), quick.packed(before[among] - begin),
+                (int(over.min()), int(over.max())) if len(over) else (),
             )  # fmt: skip
             number = int(numbers[begin])
             yield first, last, TurnColumns(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Final
 
@@ -75,10 +76,19 @@ def dispatched_in_order(
     return [*(one for one in single if one.kind == ev.ATTEMPT), *(together.get(id(one), one) for one in placed)]
 
 
+def _places(number: int, column: array[int]) -> Iterator[int]:
+    """Yield where `number` is in a column, of which what was yielded may be changed."""
+    at = -1
+    with suppress(ValueError):
+        while True:
+            at = column.index(number, at + 1)
+            yield at
+
+
 def _latest(columns: Sequence[TurnColumns]) -> Iterator[int]:
     for one in columns:
-        if one.device is not None and one.device.times:
-            yield max(_KNOWN, max(one.device.times))
+        if one.device is not None and one.device.span:
+            yield max(_KNOWN, one.device.span[1])
 
 
 def _parts(
@@ -95,7 +105,7 @@ def _parts(
         alone.update(range(max(0, at - 1), min(count, at + 2)))
     if left is not None:
         key = key_behind(turns.key, 2)
-        for at in [at for at, end in enumerate(left) if not end] if not all(left) else ():
+        for at in _places(0, left):
             left[at] = ends.get(key_behind(key, 2 * at), 0)
             if not left[at]:
                 alone.update((at, min(at + 1, count - 1)))  # the end of this step, too

@@ -147,9 +147,7 @@ def turn_columns_head(attempt: int) -> bytes:
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few turns in a row are read together."""
-    monkeypatch.setattr(
-        turn_columns, "_RUNS", re.compile(b"%c{4,}|[%c%c%c]{8,}" % (TURN, LOADING, STEPPING, ev.DEVICE_END))
-    )
+    monkeypatch.setattr(turn_columns, "_RUNS", turn_columns._runs(4))
     monkeypatch.setattr(turn_columns, "FEWEST", 4)
     monkeypatch.setattr("otel_goodput._accounting.rank_updates.FEWEST", 3)
     monkeypatch.setattr("otel_goodput._accounting.rank_cursor.FEWEST", 2)
