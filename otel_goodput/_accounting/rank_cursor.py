@@ -162,8 +162,8 @@ class RankCursor(Cursor):
         if count:
             self._between = outside + loaded
             if first:
-                numbers, starts = [one.number for one in waiting[:count]], [one.start for one in waiting[:count]]
-                steps.push_columns(numbers, starts, first, overs[1 : len(first) + 1])
+                waited, begun = zip(*((one.number, one.start) for one in waiting[:count]), strict=True)
+                steps.push_columns(waited, begun, first, overs[1 : len(first) + 1])
             if lengths:
                 starts = begins[max(0, len(lengths) - CADENCE_SAMPLE - 1) : len(lengths)]
                 steps.push_columns(new[: len(lengths)], starts, lengths, overs[before + 1 : count + 1])

@@ -13,6 +13,7 @@ from otel_goodput._accounting.events import UNSTRIDE, Column, TurnColumns, key_b
 MANY: Final = 100_000  # records: with so many, it pays to load numpy
 KEY: Final = "Q"  # of arrays of keys
 _SHORT: Final = "I"
+_HALF: Final = 1 << 31
 
 
 class NumpyArithmetic(Arithmetic):
@@ -84,8 +85,12 @@ class NumpyArithmetic(Arithmetic):
         ended = numpy.array([self._read(column) for column in ends])
         last = len(begins) - 1 - begun[::-1].argmax(axis=0)
         latest = begun.max(axis=0)
-        begun.partition(middle, axis=0)
-        columns = latest, last, begun[middle], ended.min(axis=0), ended.max(axis=0)
+        # In rows, and as small numbers if they are, they are sorted in a third of the time.
+        first, rows = begun[0].copy(), numpy.ascontiguousarray((begun - begun[0]).T)
+        if rows.min() >= -_HALF and rows.max() < _HALF:
+            rows = rows.astype(numpy.int32)
+        rows.partition(middle, axis=1)
+        columns = latest, last, rows[:, middle] + first, ended.min(axis=0), ended.max(axis=0)
         return Common(*(column.tolist() for column in columns))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import islice, repeat
 from operator import and_, le, sub
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 from zlib import crc32
 
 from otel_goodput._accounting.arithmetic import WHOLE, Arithmetic
@@ -41,6 +41,8 @@ from otel_goodput._journal.records import (
     used,
 )
 
+Rows: TypeAlias = "bytes | memoryview"  # records
+
 FEWEST: Final = 64  # turns: fewer are read one by one
 _DESCRIBING: Final = (PARENT, TRACE, EXPORTED, ROOT, ERROR)  # kinds of records that only describe spans
 
@@ -69,23 +71,24 @@ def decode_columns(
     before and after each.
     """
     header = decode_header(data)
-    body = data[HEADER_SIZE + skip * SIZE : HEADER_SIZE + used(data) * SIZE]
+    since, until = HEADER_SIZE + skip * SIZE, HEADER_SIZE + used(data) * SIZE
+    body = memoryview(data)[since:until]
     global _records
     _records += len(body) // SIZE
     read = _reading(arithmetic(_records))
-    at, kinds = 0, body[::SIZE]
+    at, kinds = 0, data[since:until:SIZE]
     for run in _RUNS.finditer(kinds):
         begin, end = run.span()
         for first, behind, turns in _columns_in(body[begin * SIZE : end * SIZE], read):
-            yield from decode_records(body[at * SIZE : (begin + first) * SIZE], names, skip + at, skipped)
+            yield from decode_records(bytes(body[at * SIZE : (begin + first) * SIZE]), names, skip + at, skipped)
             yield Record(TURN, 0, 0, "", turns.key, len(columns), turns.time)
             columns.append(turns)
             at = begin + behind
-    yield from decode_records(body[at * SIZE :], names, skip + at, skipped)
+    yield from decode_records(bytes(body[at * SIZE :]), names, skip + at, skipped)
     yield from beat_of(header)
 
 
-def _columns_in(rows: bytes, read: _Reading) -> Iterator[tuple[int, int, TurnColumns]]:
+def _columns_in(rows: Rows, read: _Reading) -> Iterator[tuple[int, int, TurnColumns]]:
     """Yield turns in a run of records, without the first and the last, with their first place and that behind them."""
     if rows[0] != TURN:
         yield from read.dispatched(rows)
@@ -96,7 +99,7 @@ def _columns_in(rows: bytes, read: _Reading) -> Iterator[tuple[int, int, TurnCol
         yield first, behind, turns
 
 
-def turn_columns(rows: bytes) -> TurnColumns | None:
+def turn_columns(rows: Rows) -> TurnColumns | None:
     """Return what ``TURN`` records stand for; None if one cannot be verified, or they are not those of one loop."""
     bodies, checks = zip(*SEALED.iter_unpack(rows), strict=True)
     if (*map(and_, map(crc32, bodies), repeat(_CHECK)),) != checks or any(rows[1::SIZE]):
@@ -113,7 +116,7 @@ def turn_columns(rows: bytes) -> TurnColumns | None:
     return TurnColumns(keys[0], array(WHOLE, ended), array(WHOLE, times), following)
 
 
-def with_numpy(quick: NumpyArithmetic) -> Callable[[bytes], TurnColumns | None]:
+def with_numpy(quick: NumpyArithmetic) -> Callable[[Rows], TurnColumns | None]:
     """Return what does the same as :func:`turn_columns` in a tenth of the time."""
     numpy = quick.numpy
     fields = numpy.dtype(
@@ -126,7 +129,7 @@ def with_numpy(quick: NumpyArithmetic) -> Callable[[bytes], TurnColumns | None]:
     )
     unsound = checks_with_numpy(numpy)
 
-    def columns(rows: bytes) -> TurnColumns | None:
+    def columns(rows: Rows) -> TurnColumns | None:
         if unsound(_words(numpy, rows)).any() or any(rows[1::SIZE]):
             return None
         read = numpy.frombuffer(rows, fields)
@@ -166,12 +169,12 @@ def checks_with_numpy(numpy: Any) -> Callable[[Any], Any]:
     return unsound
 
 
-def _words(numpy: Any, rows: bytes) -> Any:
+def _words(numpy: Any, rows: Rows) -> Any:
     """Return records as words: all first ones, all second ones, and so on."""
     return numpy.ascontiguousarray(numpy.frombuffer(rows, "<u2").reshape(-1, SIZE // 2).T)
 
 
-def dispatched_with_numpy(quick: NumpyArithmetic) -> Callable[[bytes], Iterator[tuple[int, int, TurnColumns]]]:
+def dispatched_with_numpy(quick: NumpyArithmetic) -> Callable[[Rows], Iterator[tuple[int, int, TurnColumns]]]:
     """Return what finds turns of an undisturbed loop whose steps end by the device's clock.
 
     Their records are ``LOADING`` and ``STEPPING`` in turn; DEVICE_END, and what only describes spans, is anywhere. It
@@ -184,7 +187,7 @@ def dispatched_with_numpy(quick: NumpyArithmetic) -> Callable[[bytes], Iterator[
     unsound, stride = checks_with_numpy(numpy), numpy.uint64(STRIDE)
     low, end_of_step = numpy.uint16(0xFF), numpy.uint16(DEVICE_END | STEP << 8)
 
-    def dispatched(rows: bytes) -> Iterator[tuple[int, int, TurnColumns]]:
+    def dispatched(rows: Rows) -> Iterator[tuple[int, int, TurnColumns]]:
         read, words = numpy.frombuffer(rows, fields), _words(numpy, rows)
         (head, flags, name), kinds, harmed = words[:3], words[0] & low, unsound(words) != 0
         moment, ends = (kinds == LOADING) | (kinds == STEPPING), kinds == DEVICE_END
@@ -236,8 +239,8 @@ class _Reading(NamedTuple):
     parts that are undisturbed, with their first place and that behind them.
     """
 
-    turns: Callable[[bytes], TurnColumns | None]
-    dispatched: Callable[[bytes], Iterable[tuple[int, int, TurnColumns]]]
+    turns: Callable[[Rows], TurnColumns | None]
+    dispatched: Callable[[Rows], Iterable[tuple[int, int, TurnColumns]]]
 
 
 @cache

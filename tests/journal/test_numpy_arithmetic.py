@@ -30,4 +30,5 @@ def test_numpy_computes_the_same() -> None:
         assert all(type(one) is int for row in common.each() for one in row)
         mine, theirs = quick.lengths(begins[0], ends[0]), PLAIN.lengths(begins[0], ends[0])
         assert ([*mine.steps], *mine[1:]) == ([*theirs.steps], *theirs[1:])
+        assert quick.sum_and_least(mine.steps) == PLAIN.sum_and_least(mine.steps)
         assert [*quick.moved(begins[0], -most)] == [*PLAIN.moved(begins[0], -most)]

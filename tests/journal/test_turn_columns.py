@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,21 @@ from otel_goodput._accounting.rank_cursor import RankCursor
 from otel_goodput._journal import numpy_arithmetic, turn_columns
 from otel_goodput._journal.journal import Journal, Segment
 from otel_goodput._journal.numpy_arithmetic import NumpyArithmetic
-from otel_goodput._journal.records import HEADER_SIZE, LOADING, SIZE, STEPPING, TURN, TURN_BODY, TURN_STRIDE, seal
+from otel_goodput._journal.records import (
+    EXPORT,
+    EXPORTED,
+    HEADER_SIZE,
+    LOADING,
+    PARENT,
+    ROOT,
+    SIZE,
+    STEPPING,
+    TRACE,
+    TURN,
+    TURN_BODY,
+    TURN_STRIDE,
+    seal,
+)
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._timeline.damage import Damages
 from otel_goodput._timeline.ranks import digest_of
@@ -67,10 +80,13 @@ class Writer:
                 self.now = max(self.now, waiting[0][1])
             self.now += rng.randrange(2) * MS
             self.number += 1
-            self.append(LOADING, 0, self.key, self.number, ev.ON_DEVICE)
+            exported = EXPORT * (rng.random() < 0.1)
+            self.append(LOADING, rng.randrange(10) // 9, self.key, self.number, ev.ON_DEVICE | exported)
             self.leave_device(waiting, depth)
+            if rng.random() < 0.1:
+                self.append(rng.choice((EXPORTED, PARENT, TRACE, ROOT)), rng.randrange(256), self.key, self.number)
             self.now += rng.randrange(3) * MS
-            self.append(STEPPING, 0, following(self.key), self.number)
+            self.append(STEPPING, rng.randrange(10) // 9, following(self.key), self.number)
             self.leave_device(waiting, depth)
             self.key = following(following(self.key))
         if rng.random() < 0.8:
@@ -229,9 +245,45 @@ def test_so_are_those_of_steps_on_the_device(part: int, tmp_path: Path, monkeypa
     assert applied > together / 10
 
 
+def test_exported_steps_are_read_with_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numpy")
+    monkeypatch.setattr(numpy_arithmetic, "MANY", 0)
+    run = RunDirectory(tmp_path)
+    run.create({"run_id": "run", "job_name": "job", "created_at": BASE / 1e9})
+    writer = Writer(run, 0, BASE, random.Random(0))
+    for number in range(1, 100):
+        writer.now += 30 * MS
+        step, load = writer.key, following(writer.key)
+        writer.append(LOADING, number % 2, step, writer.number + number, ev.ON_DEVICE | EXPORT * (number % 3 == 0))
+        writer.append(ev.DEVICE_END, rules.STEP, step, at=writer.now - MS)
+        writer.append(STEPPING, number % 5 == 0, load, writer.number + number)
+        writer.append(EXPORTED, 1, step)
+        writer.key = following(load)
+    (segment,) = writer.journal.segments
+    used = next(segment.places)
+    path, data = run.segment_path(0, 0, 0), bytearray(segment.buffer[:used])
+    path.write_bytes(data)
+    items = [*all_turns(run)]
+    assert [len(one.numbers) for one in items if isinstance(one, TurnColumns)] == [95]
+    same_digests(items, [*all_events(run)], 0)
+    # Whatever kind of record it is, what is damaged divides them.
+    for kind in (EXPORTED, LOADING, STEPPING, ev.DEVICE_END):
+        harmed, at = bytearray(data), used - 200 * SIZE
+        while harmed[at] != kind:
+            at += SIZE
+        harmed[at + 20] ^= 1
+        path.write_bytes(harmed)
+        mine, theirs = Damages(), Damages()
+        items, events = [*all_turns(run, 0, mine)], [*all_events(run, 0, theirs)]
+        assert len([one for one in items if isinstance(one, TurnColumns)]) > 1, kind
+        assert (mine.listed, mine.more) == (theirs.listed, theirs.more)
+        assert mine.listed
+        same_digests(items, events, kind)
+
+
 @pytest.mark.parametrize("read", ["numpy", "plain"])
 def test_turns_are_verified(read: str) -> None:
-    reads = turn_columns.turn_columns
+    reads: Callable[[bytes], TurnColumns | None] = turn_columns.turn_columns
     if read == "numpy":
         reads = turn_columns.with_numpy(NumpyArithmetic(pytest.importorskip("numpy")))
 
