@@ -375,10 +375,7 @@ class Cursor(AccountState):
     def _noted_dispatched(
         self, waiting: list[Execution], new: Column, owned: Column, overs: Column, count: int, until: int
     ) -> list[Noted]:
-        """Return whose time it was up to `until` (ns): that of the first `count` steps, and of the next one.
-
-        The first steps are those that were `waiting`, and then those with the `new` numbers.
-        """
+        """Return whose it was up to `until` (ns): the first `count` of `waiting` and `new` steps, and the next one."""
         noted: list[Noted] = []
         first = min(len(waiting), count)
         for one, over, begin, end in zip(waiting[:count], overs, owned, overs[1:], strict=False):

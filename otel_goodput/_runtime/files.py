@@ -17,6 +17,7 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+import re
 import secrets
 import stat
 import tempfile
@@ -46,6 +47,9 @@ _SHARED_FILE_MODE: Final = 0o666
 _COMMON: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | _COMMON
 _FRONT: Final = 16 * KIB  # read first of a file that is written from the front
+_LARGE: Final = Path("/var/tmp")  # by convention for large temporary files, and on a disk
+_MOUNTS: Final = Path("/proc/self/mountinfo")
+_IN_MEMORY: Final = re.compile(" - (tmpfs|ramfs) ")  # a file system, in a line of that
 _EMPTY: Final = bytes(4 * KIB)  # so much without a byte written: the rest may be empty, too
 
 
@@ -149,6 +153,22 @@ def nowhere() -> TextIO:
 def temporary() -> Path:
     """Return the system's directory for temporary files, where every user may create some."""
     return named(tempfile.gettempdir())
+
+
+def for_large() -> list[Path]:
+    """Return the directories for large temporary files, the best first; none of them is in memory."""
+    return [folder for folder in dict.fromkeys((temporary(), _LARGE)) if folder.is_dir() and not _in_memory(folder)]
+
+
+def _in_memory(folder: Path) -> bool:
+    """Whether what is written there takes memory, not a disk, as far as the system says that."""
+    device = folder.stat().st_dev
+    place = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        mounts = _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:  # only Linux has it
+        return False
+    return any(f" {place} " in mount and _IN_MEMORY.search(mount) for mount in mounts)
 
 
 def scratch() -> AbstractContextManager[str]:

@@ -7,6 +7,8 @@ import os
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import IO, Any, Final, overload
 
 from otel_goodput._accounting.arithmetic import WHOLE
@@ -20,10 +22,12 @@ _CACHED: Final = 2  # blocks of each rank
 
 
 class Spool:
-    """Holds bytes: the first in memory, more in a file; if that cannot be written, all in memory."""
+    """Holds bytes: the first in memory, more in a file; all in memory if there is no place for one on a disk."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None
+        self._folder: Path | None = None  # of the file
+        self._sought = False
         self._size = self._end = 0
 
     def __enter__(self) -> Spool:
@@ -34,20 +38,33 @@ class Spool:
             self._file.close()
 
     def put(self, data: bytes) -> bytes | tuple[int, int]:
-        """Hold `data`; return what to get it with."""
+        """Hold `data`; return what to get it with. Raises OSError: the disk is full."""
         self._size += len(data)
-        if self._size <= HELD:
+        file = self._opened() if self._size > HELD else None
+        if file is None:
             return data
-        try:
-            if self._file is None:
-                self._file = files.nameless(files.temporary())
-            place = self._end, os.pwrite(self._file.fileno(), data, self._end)
-        except OSError:
-            return data
-        if place[1] < len(data):
-            return data
-        self._end += len(data)
+        place, end = (self._end, len(data)), self._end + len(data)
+        while self._end < end:
+            try:
+                written = os.pwrite(file.fileno(), data[self._end - end :], self._end)
+            except OSError as error:
+                text = (
+                    f"no temporary file can be written to {self._folder} ({error.strerror}), where what the ranks did "
+                    "is held, 16 bytes for each step of each rank; make room there, or set TMPDIR to a folder that has "
+                    "it"
+                )
+                raise OSError(error.errno, text) from error
+            self._end += written
         return place
+
+    def _opened(self) -> IO[bytes] | None:
+        if not self._sought:
+            self._sought = True
+            for folder in files.for_large():
+                with suppress(OSError):
+                    self._file, self._folder = files.nameless(folder), folder
+                    break
+        return self._file
 
     def get(self, place: bytes | tuple[int, int]) -> bytes:
         """Return what is held. Raises OSError: it cannot be read."""
