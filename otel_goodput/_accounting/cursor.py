@@ -596,3 +596,5 @@ class Cursor(AccountState):
             self.hosts.remove(execution)
         if not execution.segments:
             self._finish(execution)
+        if flags & ev.RANK_DIED:
+            self.steps.interrupt(execution)

@@ -32,7 +32,7 @@ LIMIT: Final = 14  # the limit of the steps that start from now on is `key` ns; 
 SUSPENDED: Final = 15  # the machine was suspended for `key` ns from `time` on
 LABEL: Final = 16  # the checkpoint that the open phase `key` saves or restores is labeled `step`
 
-# Flags of START and END. COVERS is in the job's own records only.
+# Flags of START and END. COVERS and RANK_DIED are in the job's own records only.
 NONBLOCKING: Final = 1  # START: the phase does not block training
 OVERLAPPING: Final = 2  # START: opened in another task than the steps, so it owns no time of a step
 COVERS: Final = 8  # START of a save: `step` is the latest step that it stands for
@@ -43,6 +43,7 @@ ON_DEVICE: Final = 16  # END of a step: same as OBSERVED, if no OBSERVED event w
 
 LEFT: Final = 32  # END of a step, with FAILED: a break left its loop, not an exception
 IDLE: Final = 64  # END of a step, with LEFT: at the top of the loop body, before the step did anything
+RANK_DIED: Final = 128  # END of a step, with FAILED: a rank died in it
 
 WITHDRAWN: Final = 8  # NOTICE: the announcement is taken back
 

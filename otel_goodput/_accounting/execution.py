@@ -6,6 +6,7 @@ from typing import Final, TypeAlias
 
 from otel_goodput._accounting import codec, rules
 from otel_goodput._accounting.codec import Each, Optional, Pairs, Part, Row, State, field
+from otel_goodput._accounting.events import NOT_KNOWN
 from otel_goodput._accounting.progress import Progress
 from otel_goodput._accounting.stats import median
 from otel_goodput.semconv import Category
@@ -40,6 +41,7 @@ class Execution(State):
         stall: its stalled time, as an execution of its own. Once it is settled, it is never changed: clones share it.
         usual: what a step usually takes, ns, while this may be a batch that the loop skips after a restore; else 0.
         over: when it was over, ns, while it takes the next body to know what it is; else 0.
+        given_up: when its process was gone, or its job over, if it was the latest step and open on the host, ns.
     """
 
     number: int = field(codec.NUMBER)
@@ -78,6 +80,7 @@ class Execution(State):
     stall: Execution | None = field(Optional(Part(lambda: Execution)), key=Category.STALLED)
     usual: int = field(codec.COUNT, 0, key="usual_time")
     over: int = field(codec.COUNT, 0, key="ended_at")
+    given_up = NOT_KNOWN
 
     def __init__(self, number: int, key: int, start: int, attempt: int, segment: int) -> None:
         # Nothing else is set: the class has the defaults of all fields, and there may be an execution for each step.

@@ -12,7 +12,7 @@ from typing import Final
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.events import KEYS, NOT_KNOWN, Event, following
 from otel_goodput._accounting.ledger import Ledger
-from otel_goodput._accounting.ranks import LEFT_BEHIND, OPEN, STEP_TIME, JobStep, Stretch
+from otel_goodput._accounting.ranks import DIED, LEFT_BEHIND, OPEN, STEP_TIME, JobStep, Stretch
 from otel_goodput._accounting.rules import (
     COMPILE,
     CUSTOM,
@@ -76,7 +76,8 @@ class JobEvents:
                     for stretch in stretches:
                         yield from self._phase(stretch)
                     if not flags & OPEN:
-                        yield _make(Event, (end, ev.END, STEP, key, number, flags & _FLAGS, 0, ""))
+                        flags = flags & _FLAGS | (ev.RANK_DIED if flags & DIED else 0)
+                        yield _make(Event, (end, ev.END, STEP, key, number, flags, 0, ""))
             elif item.category == RECOVERY:
                 if self._attempt < 0:
                     yield from self._begin(item.begin)

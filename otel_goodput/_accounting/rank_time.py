@@ -69,8 +69,8 @@ class Stretch(NamedTuple):
 class JobStep(NamedTuple):
     """One execution of a step by the ranks that took part, in whose time `stretches` are, from `begin` to `end` (ns).
 
-    `flags` are of its END event: ``FAILED`` if it failed on any rank, or one of them died in it. Besides them
-    ``LEFT_BEHIND``. It stands for so many `steps`, of which it is the last; those before it did not fail.
+    `flags` are of its END event: ``FAILED`` if it failed on any rank, or one of them died in it, then with ``DIED``.
+    Besides them ``LEFT_BEHIND``. It stands for so many `steps`, of which it is the last; those before it did not fail.
     """
 
     number: int

@@ -353,7 +353,7 @@ class RankNotes:
             begin = max(begin, self._inside)
         if begin < body.end:
             flags = FAILED if execution.failed and not execution.left else 0
-            self.steps.append(RankStep(execution.number, begin, body.end, flags))
+            self.steps.append(RankStep(execution.number, begin, max(body.end, execution.given_up), flags))
 
     def _add_turns(self, cursor: AccountState, turns: NotedTurns, begin: int) -> None:
         """Add steps and the loads before them, the first of which begins at `begin` (ns)."""

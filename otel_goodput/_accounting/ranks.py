@@ -10,7 +10,7 @@ Ranks report in pieces, each up to a moment of its own; what all of them are kno
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush, heapreplace
 from typing import Final
@@ -51,6 +51,7 @@ class RankMerger:
     Attributes:
         reached: what the job did before this moment is decided, ns; ``NOT_KNOWN`` before its first step.
         common, apart: steps of at least two ranks; those of them that say that the ranks do not step together.
+        is_saved: returns whether a checkpoint that was begun between two moments (ns), and is durable, has a step.
     """
 
     def __init__(self, spread: int = 0, reached: int = NOT_KNOWN, expected: set[int] | None = None) -> None:
@@ -65,6 +66,7 @@ class RankMerger:
         self._open = NOBODY  # rank whose open step has to end first
         self._broken = NO_STEP  # number of the latest step, if a death ended it
         self._number = NO_STEP  # of the job's latest step that was completed
+        self.is_saved: Callable[[int, int, int], bool] = lambda number, begin, end: False
         self._stepped = False  # a step was decided; before the first one, all ranks are expected to take it
         self._decided: list[Stretch | JobStep] = []
 
@@ -330,7 +332,10 @@ class RankMerger:
         if self.reached == NOT_KNOWN:
             self.reached = min(one.joined for one in self._ranks.values())
         goes_on = self._goes_on(number, members)
-        if missing := self._missing(members):
+        missing = self._missing(members)
+        if (missing or not goes_on) and self._was_done(number, members):
+            missing, goes_on = {}, True
+        if missing:
             self._give_up(members, missing)
             goes_on = False
         elif goes_on:
@@ -415,6 +420,13 @@ class RankMerger:
         )
         return 2 * sum(self._ranks[rank].went_back for rank in members) >= max(1, before)
 
+    def _was_done(self, number: int, members: dict[int, RankStep]) -> bool:
+        """Whether a checkpoint that was saved in step `number` has it: others took part, too, before they died."""
+        if number <= self._number or number == self._broken:
+            return False
+        begin, end = min(step.begin for step in members.values()), max(step.end for step in members.values())
+        return self.is_saved(number, begin, end)
+
     def _hung(self, rank: int, step: RankStep) -> bool:
         """Whether another rank was away when `step` ended, so that it could not be completed."""
         return any(
@@ -444,15 +456,15 @@ class RankMerger:
             steps = min(steps, number - self._number)  # the ranks' groups may differ
         deaths = [step.end for step in members.values() if step.flags & DIED]
         if deaths:
-            end, flags = max(begin, min(deaths)), FAILED
+            end, flags = max(begin, min(deaths)), FAILED | DIED
         else:
             end, flags = begin, 0
             for step in members.values():
                 end = max(end, step.end)
                 flags |= step.flags
             self._number = number
-            if self._absent and self._left_behind(members, begin):
-                flags |= LEFT_BEHIND
+        if self._absent and self._left_behind(members, begin):
+            flags |= LEFT_BEHIND
         early = self.reached - self.spread
         self.common += len(members) > 1
         if begins[0][0] < early:

@@ -131,6 +131,8 @@ class StepHistory(KeptSteps):
             execution.failed, execution.left = True, False
             if not self._settle(execution, time) and not execution.usual:
                 self.interrupted += execution.visible
+            if execution.on_host and execution.key == self.latest:
+                execution.given_up = time
 
     def begin_life(self, *, first: bool, reason: str, gap: int, time: int) -> None:
         """Start a job at `time` (ns), `gap` ns after the last sign of life: a disruption, unless it is the `first`.
@@ -382,6 +384,11 @@ class StepHistory(KeptSteps):
             if len(self.recoverable) > RECOVERABLE:
                 del self.recoverable[next(iter(self.recoverable))]
         return False
+
+    def interrupt(self, execution: Execution) -> None:
+        """A rank died in a step of the job (rule R11): a checkpoint that holds it may be saved by another one later."""
+        if execution.fate == rules.WASTED_PROGRESS and not execution.superseded:
+            self.recoverable[execution.key] = execution
 
     def _worked(self, execution: Execution) -> bool:
         """Whether a step left by a break did a step's work: at least half the usual time, also after the job's end."""

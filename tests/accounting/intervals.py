@@ -59,7 +59,23 @@ def without_kinds(pieces: Iterable[Piece]) -> list[Piece]:
     return connected(one._replace(category=EXCLUDED_TIME) if one.category in CUT_OUT else one for one in pieces)
 
 
-def partition_of(tracer: Tracer) -> tuple[list[RankStep], list[Piece]]:
+class TracerOfJobs(Tracer):
+    """Notes when each job was over, by the ordinal of the latest step that had started by then."""
+
+    def __init__(self, exclusions: Sequence[tuple[int, int]] = ()) -> None:
+        super().__init__(exclusions)
+        self.given_up = dict[int, int]()
+
+    def _start_job(self, time: int, key: int) -> None:
+        self.note_end()
+        super()._start_job(time, key)
+
+    def note_end(self) -> None:
+        if not self.alive:
+            self.given_up.setdefault(len(self.fates.fates) - 1, self.now)
+
+
+def partition_of(tracer: TracerOfJobs) -> tuple[list[RankStep], list[Piece]]:
     """Steps and pieces of a rank from each of its intervals, in order. Its latest step, if it is in flight, is open."""
     traces = list(tracer.step_traces)
     pieces, own = list[Piece](), dict[int, tuple[int, int]]()
@@ -83,8 +99,10 @@ def partition_of(tracer: Tracer) -> tuple[list[RankStep], list[Piece]]:
         flags = ev.FAILED if trace.failed else 0
         if trace.fate == IN_FLIGHT and ordinal == latest:
             end = NOT_KNOWN
-        elif flags and end in deaths:
-            flags |= DIED
+        elif flags:
+            if trace.wall == NOT_KNOWN:
+                end = tracer.given_up.get(ordinal, end)
+            flags |= DIED if end in deaths else 0
         steps.append(RankStep(trace.number, begin, end, flags))
     return sorted(steps, key=lambda step: step.begin), connected(pieces)
 
@@ -96,12 +114,13 @@ def _owned(tracer: Tracer) -> Iterator[tuple[int, int, int | None, int]]:
         yield begin, end, ordinal, owner if ordinal is None else 0
 
 
-def traced(events: Iterable[Event], *, at: int, exclusions: Sequence[tuple[int, int]] = ()) -> Tracer:
+def traced(events: Iterable[Event], *, at: int, exclusions: Sequence[tuple[int, int]] = ()) -> TracerOfJobs:
     """A run, asked about at `at` (ns)."""
-    tracer = Tracer(exclusions)
+    tracer = TracerOfJobs(exclusions)
     for event in events:
         tracer.apply(event)
     tracer.reach(at)
+    tracer.note_end()
     tracer.close()
     tracer.finish()
     return tracer

@@ -39,7 +39,7 @@ from otel_goodput._timeline.ranks import digest_of
 from otel_goodput._timeline.reader import ordered
 from otel_goodput.reports.timeline import Timeline
 
-from .intervals import cut_out_in, followed, partition_of, traced, without_kinds
+from .intervals import TracerOfJobs, cut_out_in, followed, partition_of, traced, without_kinds
 from .strategies import Rows, runs
 from .test_properties import MANY, USUAL
 from .test_turns import items, kept, steps_on_device
@@ -59,7 +59,7 @@ def in_order(events: Iterable[Event]) -> Iterable[Event]:
     yield from ordered(attempt)
 
 
-def expected(tracer: Tracer) -> tuple[list[RankStep], list[Piece]]:
+def expected(tracer: TracerOfJobs) -> tuple[list[RankStep], list[Piece]]:
     return ([], []) if tracer.begin is None else partition_of(tracer)
 
 

@@ -1,0 +1,62 @@
+"""A step in which a rank is killed behind its save is in the checkpoint: the job keeps it as its ranks do (R4, R11)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from otel_goodput._accounting import Ledger
+from otel_goodput._accounting.job import JobAccount
+from otel_goodput._accounting.totals import Totals
+from otel_goodput.semconv import Category
+
+from .saving_ranks import SavingJob, live, merged, own_accounts, saving_job
+
+JOBS = 40
+MANY = 400
+SEEDS = pytest.mark.parametrize(
+    "seeds", [range(JOBS), pytest.param(range(JOBS, MANY), id="many", marks=pytest.mark.release)]
+)
+AHEAD = pytest.mark.parametrize("ahead", [0, 1], ids=["labeled like the step", "labeled like the next one"])
+
+
+def three_ways(job: SavingJob, seed: int) -> tuple[Totals, Totals, Totals]:
+    """The totals of the journals of all ranks, live, and of the job's own records."""
+    records = Ledger()
+    account: JobAccount = live(job.events, random.Random(seed), records.feed)
+    records.feed(account.undecided(account.horizon))
+    return merged(job.events).totals(), account.totals(), records.totals(account.horizon)
+
+
+@AHEAD
+@SEEDS
+def test_the_job_keeps_the_steps_that_its_leader_keeps(seeds: range, ahead: int) -> None:
+    """All of them, unless the leader was killed while it saved, too."""
+    kept = lost = 0
+    for seed in seeds:
+        job = saving_job(random.Random(seed), ahead=ahead)
+        own = own_accounts(job.events)
+        expected = job.steps - (not job.saved)
+        assert own[0].totals().kept == expected
+        for totals in three_ways(job, seed):
+            assert (totals.kept, totals.attempts) == (expected, 2), seed
+            assert sum(totals.run.categories.values()) == totals.run.elapsed
+            assert totals.lost == 0 or not job.saved
+        kept, lost = kept + job.saved, lost + (not job.saved)
+    assert kept > len(seeds) // 2 and lost > 0
+
+
+@AHEAD
+@SEEDS
+def test_so_it_does_if_the_records_of_a_rank_end_before_it_began_the_step(seeds: range, ahead: int) -> None:
+    """The checkpoint proves that it took part; since its records end, it counts as away."""
+    saved = 0
+    for seed in seeds:
+        job = saving_job(random.Random(seed), ahead=ahead, forgets=True)
+        saved += job.saved
+        for totals in three_ways(job, seed):
+            assert totals.kept == job.steps - (not job.saved), seed
+            assert totals.attempts == 2 and totals.run.categories[Category.INFRASTRUCTURE_RECOVERY] > 0
+            assert sum(totals.run.categories.values()) == totals.run.elapsed
+    assert saved > len(seeds) // 2
