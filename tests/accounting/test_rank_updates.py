@@ -64,7 +64,7 @@ def expected(tracer: TracerOfJobs) -> tuple[list[RankStep], list[Piece]]:
 
 
 def updates(sequence: Sequence[Item], fate: random.Random, often: float, *, whole: bool = True) -> list[RankUpdate]:
-    """The updates of a rank that are taken as `often` as that, the last one at the end."""
+    """The updates of a rank that are taken as `often` as that, the last one at the end; by the clock of the attempt."""
     ledger = Ledger()
     ledger.begin_updates(whole=whole)
     at, latest, taken = 0, 0, list[RankUpdate]()
@@ -72,7 +72,9 @@ def updates(sequence: Sequence[Item], fate: random.Random, often: float, *, whol
         batch = sequence[at : at + fate.randint(1, 6)]
         at += len(batch)
         ledger.feed(batch)
-        latest = max(latest, *(event.time for event in batch))
+        for event in batch:
+            begins = isinstance(event, Event) and event.kind == ev.ATTEMPT
+            latest = event.time if begins else max(latest, event.time)
         if fate.random() < often or at == len(sequence):
             update = ledger.take_update(latest, last=whole and at == len(sequence))
             assert update is not None

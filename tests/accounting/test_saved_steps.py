@@ -13,7 +13,7 @@ from otel_goodput.semconv import Category
 
 from .saving_ranks import SavingJob, live, merged, own_accounts, saving_job
 
-JOBS = 40
+JOBS = 15
 MANY = 400
 SEEDS = pytest.mark.parametrize(
     "seeds", [range(JOBS), pytest.param(range(JOBS, MANY), id="many", marks=pytest.mark.release)]
