@@ -42,8 +42,15 @@ STORED: Final = 2 * MOST  # bytes in a store, of a rank whose leader reads nothi
 GIVEN: Final = 4096  # messages of a rank of which it is noted that they may not be in the account yet
 TOGETHER: Final = 64  # ranks whose messages are fetched from a store with one call
 _READ: Final = Struct("<IQQ")  # rank, writer and number of the latest message that the leader has
-_SIGN: Final = Struct("<QQ")  # writer and number of the leader's latest message
+_SIGN: Final = Struct("<QQq")  # writer and number of the leader's latest message, and when it began, ns since the epoch
+GONE_S: Final = 30.0  # a leader that was in a store before, and has written nothing for so long, is there no more
+SURE_S: Final = 10.0  # a leader that finds another one's sign writes all but its own sign so much later
 _WRITER: Final = Struct("<Q")  # before the account that a leader has left
+TWO_LEADERS: Final = (
+    "another process leads this run, too, and was in the store of %s.distributed first; the account that this process "
+    "makes of the job is left to no deputy, but kept in its own memory. Give each process its own index "
+    "(OTEL_GOODPUT_PROCESS_INDEX, process_index=)"
+)
 
 
 class _Way(Protocol):
@@ -186,6 +193,9 @@ class _Shelf:
         self._leader = leader
         self._leads = process == leader
         self._left = False  # an account, for a deputy
+        self._sign, self._began = b"", time.time_ns()  # that this leader has given
+        self._rival = b""  # the latest sign of a leader that was there before this one, and lives;
+        self._until = 0.0  # until when this writes no more than its sign, s, monotonic
         self._heads: dict[int, bytes] = {}  # of what was read of each rank
         self._patience = {role: Patience() for role in ("send", "look")}  # for two threads
 
@@ -201,7 +211,33 @@ class _Shelf:
     def remains(self) -> bytes:
         return self._get(self._key(self._process))
 
+    def _yields(self) -> bool:
+        """Whether another process leads the same run through the store, and did so first.
+
+        Each of them would overwrite what the other has written. If both live, each sees the other's sign in place of
+        its own, and both decide the same.
+        """
+        sign, now = self._get(f"{self._root}/sign"), time.monotonic()
+        if not self._sign:
+            self._until = now + SURE_S if sign else 0.0  # it may be of the leader before this one
+        elif sign not in (b"", self._sign, self._rival):
+            writer, _, began = _SIGN.unpack(sign) if len(sign) == _SIGN.size else (0, 0, 0)
+            own = _WRITER.unpack_from(self._sign)
+            if (began, writer) < (self._began, *own):
+                if not self._rival:
+                    report_once(f"leaders through {self.name}", TWO_LEADERS, self.name)
+                self._rival, self._until = sign, now + GONE_S
+        elif sign == self._rival and now >= self._until:
+            self._rival = b""
+        return self._rival != b""
+
+    def _overwrites(self) -> bool:
+        """Whether this leader may write what another one may have written, too."""
+        return time.monotonic() >= self._until
+
     def send(self, outbox: Outbox, frame: bytes) -> None:
+        if self._leads and self._yields():
+            return
         if outbox.size > TRIMMED and not self._leads:
             data = self._get(f"{self._root}/read")
             for at in range(0, len(data) - _READ.size + 1, _READ.size):
@@ -212,7 +248,7 @@ class _Shelf:
         data = outbox.whole(TRIMMED if few else STORED)
         self._patience["send"].call(lambda: self.store.set(self._key(self._process), data))
         if self._leads:
-            sign = _SIGN.pack(outbox.writer, outbox.number)
+            self._sign = sign = _SIGN.pack(outbox.writer, outbox.number, self._began)
             self._patience["send"].call(lambda: self.store.set(f"{self._root}/sign", sign))
 
     def look(self, ranks: Iterable[int]) -> Iterator[tuple[int, list[Frame]]]:
@@ -232,11 +268,15 @@ class _Shelf:
 
     def confirm(self, latest: Mapping[int, tuple[int, int]]) -> None:
         data = b"".join(_READ.pack(rank, *message) for rank, message in latest.items())
-        self._patience["look"].call(lambda: self.store.set(f"{self._root}/read", data))
+        if self._overwrites():
+            self._patience["look"].call(lambda: self.store.set(f"{self._root}/read", data))
 
-    def hand_over(self, writer: int, account: bytes) -> None:
-        data, self._left = _WRITER.pack(writer) + account, bool(account)
-        self._patience["look"].call(lambda: self.store.set(f"{self._root}/account", data))
+    def hand_over(self, writer: int, account: bytes) -> bool:
+        """Leave an account; False if another leader's may be there."""
+        if self._overwrites():
+            data, self._left = _WRITER.pack(writer) + account, bool(account)
+            self._patience["look"].call(lambda: self.store.set(f"{self._root}/account", data))
+        return self._overwrites()
 
     def handed_over(self) -> bytes:
         """Return what the leader has left whose sign of life is there."""
@@ -395,17 +435,13 @@ class RankChannel:
             shelf = self._shelf
             if shelf is None or not self._works(shelf, sending=False):
                 return
-            if self._try(shelf, partial(self._hand_over, shelf, account), sending=False) is None:
+            if not self._try(shelf, partial(shelf.hand_over, self._outbox.writer, account), sending=False):
                 return
             self._confirmed = {**(self._confirmed or {}), **self._latest_of(covered)} if account else None
             own = covered.get(self._process, 0)
             with self._sending:
                 self._outbox.forget(self._outbox.writer, own)
             self._try(shelf, partial(self._confirm, shelf), sending=False)
-
-    def _hand_over(self, shelf: _Shelf, account: bytes) -> bool:
-        shelf.hand_over(self._outbox.writer, account)
-        return True
 
     def _latest_of(self, covered: Mapping[int, int]) -> Mapping[int, tuple[int, int]]:
         """Return the latest message of each rank that is covered, and forget those."""

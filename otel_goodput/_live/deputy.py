@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting.events import NOT_KNOWN
@@ -27,6 +28,7 @@ from otel_goodput._live.job_records import JobRecords
 from otel_goodput._live.live_job import LiveJob
 from otel_goodput._live.outbox import KEPT_NS
 from otel_goodput._live.publisher import Publisher
+from otel_goodput._live.rank_messages import decode
 from otel_goodput._live.rank_offsets import KnownClocks, correct
 from otel_goodput._runtime.guard import containing
 from otel_goodput._settings.config import Config
@@ -58,17 +60,40 @@ class Watch:
         self._before = [rank for rank in range(own) if rank != leader]
         self._seen: dict[int, _Seen] = {}
         self._passed: dict[int, float] = {}  # until when ranks that are dead are not looked at again
+        self._met: set[int] = set()  # ranks whose messages were read
+        self._last = NOT_KNOWN  # sign of life of the leader, by what it has published, ns
         self.sees_leader = False  # its sign of life could be read when it was looked at last
 
     def stands_in(self) -> bool:
-        """Whether the leader has fallen silent since this began, and all ranks before this one are silent, too."""
+        """Whether the leader has fallen silent, and all ranks before this one are silent, too."""
         seen, signs = self._look(self._leader)
+        if seen.at == -math.inf and self._silent_before(seen, signs):
+            seen = self._seen[self._leader] = seen._replace(at=seen.first, way=next(iter(signs)))
         silent = time.monotonic() - seen.at
         self.sees_leader = seen.way in signs
         if silent < SILENT_S / 2 or seen.at == -math.inf or not self.sees_leader:
             return False
         # Sooner than it matters: it takes a while to see whether the ranks before this one live.
         return not self._any_lives() and silent >= SILENT_S
+
+    def _silent_before(self, seen: _Seen, signs: Mapping[str, bytes]) -> bool:
+        """Whether the leader had fallen silent when this process began, as it does where it restarts by itself.
+
+        A rank that lives must have begun while the leader lived. Else all may have restarted, and the leader comes yet.
+        """
+        if not signs or time.monotonic() - seen.first < SILENT_S / 2 or self._any_lives():
+            return False
+        received = self._channel.receive()
+        for data in received.get(self._leader, ()):
+            with suppress(ValueError):
+                self._last = max(self._last, decode(data).update.at)
+        lives = False
+        for rank, messages in received.items():
+            if rank in self._met and rank != self._leader:  # they are new
+                with suppress(ValueError):
+                    lives = lives or NOT_KNOWN < decode(messages[-1]).update.joined < self._last
+        self._met.update(received)
+        return lives
 
     def _any_lives(self) -> bool:
         """Whether one of the ranks before this one lives, or may live."""

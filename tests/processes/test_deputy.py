@@ -85,15 +85,25 @@ class Ranks:
     def __init__(self, folder: Path, *, slow: int = -1) -> None:
         self.folder = folder
         self.meet(*range(COUNT))
-        environment = {**os.environ, "WORLD_SIZE": str(COUNT), "OTEL_METRIC_EXPORT_INTERVAL": "100"}
-        self.processes = []
-        for rank in range(COUNT):
-            with (folder / f"errors-{rank}").open("wb") as errors:
-                command = [sys.executable, "-c", RANK, str(folder), str(slow)]
-                environment["RANK"] = str(rank)
-                pipe = subprocess.PIPE
-                self.processes.append(warm.Process(command, env=environment, stdin=pipe, stdout=pipe, stderr=errors))
-        self._lines = [Lines(process.stdout.fileno(), self.errors) for process in self.processes if process.stdout]
+        self._slow = slow
+        self.processes = [self._started(rank) for rank in range(COUNT)]
+        self._lines = [self._lines_of(process) for process in self.processes]
+
+    def _started(self, rank: int) -> subprocess.Popen[bytes]:
+        about = {"WORLD_SIZE": str(COUNT), "OTEL_METRIC_EXPORT_INTERVAL": "100", "RANK": str(rank)}
+        with (self.folder / f"errors-{rank}").open("ab") as errors:
+            command, pipe = [sys.executable, "-c", RANK, str(self.folder), str(self._slow)], subprocess.PIPE
+            return warm.Process(command, env={**os.environ, **about}, stdin=pipe, stdout=pipe, stderr=errors)
+
+    def _lines_of(self, process: subprocess.Popen[bytes]) -> Lines:
+        assert process.stdout is not None
+        return Lines(process.stdout.fileno(), self.errors)
+
+    def restart(self, rank: int) -> None:
+        """Start a rank again whose process is dead."""
+        self.processes[rank].communicate()
+        self.processes[rank] = self._started(rank)
+        self._lines[rank] = self._lines_of(self.processes[rank])
 
     def errors(self) -> str:
         return "\n".join(path.read_text() for path in sorted(self.folder.glob("errors-*")))
@@ -207,6 +217,12 @@ def test_another_rank_publishes_the_metrics_while_the_leader_is_stopped_or_dead(
         until(lambda: steps(ranks.published(2)) > steps(during) + 10, lacking=ranks.errors)
         for figures in (before, during, after, ranks.published(2)):
             assert total(figures, "goodput.disruptions") == 0 and total(figures, "goodput.time") > 0
+
+        during = ranks.published(2)
+        ranks.restart(1)  # it has never seen a sign of life of the leader, but rank 2 has been there all the time
+        ranks.meet(1, 2)
+        until(lambda: steps(ranks.published(1)) > steps(during) + 10, lacking=ranks.errors)
+        until(lambda: not ranks.published(2), lacking=ranks.errors)
         ranks.end()
     assert {one["goodput.publisher"]["intValue"] for one in resources(runs / "metrics-attempt0000-p0002.jsonl")} == {
         "2"

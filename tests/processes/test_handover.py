@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from waits import until
 
 from otel_goodput._accounting.job import Cause, Costs, JobAccount
 from otel_goodput._accounting.rank_updates import RankUpdate
@@ -12,7 +13,7 @@ from otel_goodput._accounting.ranks import Piece, RankStep
 from otel_goodput._accounting.rules import DATA_LOADING_TIME, NS
 from otel_goodput._journal.clock_offsets import KnownOffset
 from otel_goodput._journal.job_waits import JobWaits
-from otel_goodput._live import handover
+from otel_goodput._live import channels, handover
 from otel_goodput._live.channels import RankChannel
 from otel_goodput._live.rank_offsets import KnownClocks, correct
 
@@ -48,7 +49,8 @@ def test_ranks_keep_what_is_not_in_the_account(shared: Shared) -> None:
     assert numbers([*deputy.receive()[1]]) == [101] and len(shared.contents["otel_goodput/run/0/1"]) < 16_000
 
 
-def test_the_account_of_a_leader_before_this_one_is_none(shared: Shared) -> None:
+def test_the_account_of_a_leader_before_this_one_is_none(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "SURE_S", 0.05)
     first, rank, deputy = (RankChannel(None, "run", index, 3) for index in range(3))
     first.publish(b"1")
     rank.publish(b"1")
@@ -60,9 +62,43 @@ def test_the_account_of_a_leader_before_this_one_is_none(shared: Shared) -> None
     assert deputy.handed_over() == b""
     second.receive()
     second.hand_over(b"another", {})
-    assert deputy.handed_over() == b"another"
+    assert deputy.handed_over() == b"", "the first one may live"
+    until(lambda: (second.hand_over(b"another", {}), deputy.handed_over())[1] == b"another")
     shared.error = OSError("gone")
     assert deputy.handed_over() == b""
+
+
+def test_of_two_leaders_the_one_that_was_there_first_leaves_its_account(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where a wrong variable gives two processes the leader's index, on hosts that share no folder."""
+    monkeypatch.setattr(channels, "GONE_S", 0.2)
+    first, rank, deputy = (RankChannel(None, "run", index, 3) for index in range(3))
+    first.publish(b"1")
+    first.receive()
+    first.hand_over(b"first", {})
+    second, received = RankChannel(None, "run", 0, 3), list[int]()
+    for number in range(1, 31):
+        rank.publish(b"%d " % number + bytes(500))
+        for leader in (second, first) if number % 2 else (first, second):
+            leader.publish(b"%d " % number)
+        second.receive()
+        second.hand_over(b"second", {1: number})
+        first.hand_over(b"first", {})
+        if number > 1:
+            assert deputy.handed_over() == b"first"
+        if not number % 5:
+            received += numbers([*first.receive()[1]])
+    assert received == [*range(1, 31)], "nothing was taken away from it"
+    assert caplog.text.count("another process leads this run") == 1
+
+    def is_left() -> bool:
+        second.publish(b"31 ")
+        second.hand_over(b"second", {})
+        return deputy.handed_over() == b"second"
+
+    assert not is_left()
+    until(is_left)  # the first one is gone
 
 
 def test_a_rank_that_restarts_keeps_what_the_process_before_it_has_left(shared: Shared) -> None:
