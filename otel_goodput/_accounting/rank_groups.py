@@ -16,9 +16,11 @@ from typing import Final
 
 from otel_goodput._accounting.ranks import Piece, RankStep
 
-# Steps that wait for an update, which can hold them; if there are more, each group has twice as many. Not all ranks
-# change the size of their groups at the same step: see ``rank_alignment``.
+# Steps that wait for an update, which can hold them; if there are more, they are in groups, of which there are fewer:
+# a leader has to decide each of them. Not all ranks change the size of their groups at the same step: see
+# ``rank_alignment``.
 MOST: Final = 1024
+FEWER: Final = 4
 
 
 def grouped(

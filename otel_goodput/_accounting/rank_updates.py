@@ -12,7 +12,7 @@ from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.events import FAILED, NO_STEP, NONBLOCKING, NOT_KNOWN, Event
 from otel_goodput._accounting.execution import Execution
 from otel_goodput._accounting.rank_columns import FEWEST, Part, RankPart, StepColumns, in_columns
-from otel_goodput._accounting.rank_groups import MOST, grouped
+from otel_goodput._accounting.rank_groups import FEWER, MOST, grouped
 from otel_goodput._accounting.ranks import DIED, STEP_TIME, Piece, RankStep
 from otel_goodput._accounting.rules import (
     CUSTOM,
@@ -220,15 +220,23 @@ class RankNotes:
             self._left = len(self.rows)
         self._coarsen()
 
-    def _coarsen(self) -> None:
-        """Make the groups larger until few steps wait."""
-        while len(self.steps) > self._most and not self._whole:
+    def _coarsen(self, *, taken: bool = False) -> None:
+        """Group steps if too many wait, and make the groups larger until there are few; also if they are `taken`."""
+        if self._whole or (len(self.steps) <= self._most and not (taken and self.size > 1)):
+            return
+        if self.size > 1:
+            self._group()
+        while len(self.steps) > self._most // FEWER:
             count, self.size = len(self.steps), 2 * self.size
-            steps, pieces, others, between = grouped(self.steps, self.pieces, self.size)
-            self.steps, self.pieces = steps + others, pieces + between
+            self._group()
             if 4 * len(self.steps) > 3 * count:  # steps that failed stay by themselves
                 self.size //= 2
                 self._most = 2 * count
+                break
+
+    def _group(self) -> None:
+        steps, pieces, others, between = grouped(self.steps, self.pieces, self.size)
+        self.steps, self.pieces = steps + others, pieces + between
 
     def take(self, ahead: Cursor, at: int, limit: int, opened: Opened | None, *, last: bool = False) -> RankUpdate:
         """Return what the rank did since the last call.
@@ -252,7 +260,7 @@ class RankNotes:
             left, limit, opened = ahead.now - shift, ahead.now, None
         rows = ahead.noted or []
         body = self._decide(ahead, rows, ahead.now if last else min(limit, ahead.now), broken=last)
-        self._coarsen()
+        self._coarsen(taken=True)
         steps, pieces, known, size = self.steps, self.pieces, self.since, self.size
         self.steps, self.pieces, self._open = [], [], None
         if size > 1:
@@ -263,7 +271,7 @@ class RankNotes:
                 known = min(others[0].begin, *(piece.begin for piece in between[:1]), known)
             else:
                 steps, pieces = groups + others, parts + between
-            if len(steps) < MOST // 4:
+            if len(steps) < MOST // FEWER // 4 or sum(step.steps for step in steps) <= MOST // 2:
                 self.size = size // 2
         if body is not None and not body.execution.usual:
             execution = body.execution

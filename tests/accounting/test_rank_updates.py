@@ -429,6 +429,19 @@ def test_a_loop_of_many_steps_without_an_update_takes_little_room() -> None:
 
 
 @pytest.mark.usefixtures("few")
+def test_groups_are_no_larger_than_they_must_be_for_few_of_them() -> None:
+    events, ledger, taken = [*events_of(fast_loop(20_000, 20_000))], Ledger(), list[RankUpdate]()
+    ledger.begin_updates()
+    for at in range(0, len(events), 100):
+        ledger.feed(events[at : at + 100])
+        if not at % 8_000 and at and (update := ledger.take_update(events[at].time)) is not None:
+            taken.append(update)
+    for update in taken[1:]:
+        assert sum(step.steps for step in update.steps) > 1_000
+        assert FEW // 16 <= len(update.steps) <= FEW // 4 + 1
+
+
+@pytest.mark.usefixtures("few")
 def test_the_last_steps_of_a_fast_loop_are_known_soon_after_it_stands_still() -> None:
     loop = fast_loop(3_001, 20_000)[:-1]
     ledger = Ledger()
@@ -437,7 +450,7 @@ def test_the_last_steps_of_a_fast_loop_are_known_soon_after_it_stands_still() ->
     end = loop[-1].time
     first, second, third = (ledger.take_update(end + after * SECOND) for after in (0, 5, 10))
     assert first is not None and second is not None and third is not None
-    assert first.size == 16 and first.steps[-1].number == 2_992 and first.known < end
+    assert first.size == 64 and first.steps[-1].number == 2_944 and first.known < end
     assert second.steps[-1].number == 3_000 and second.steps[-1].end == end and second.known == end + 5 * SECOND
     assert third[4:6] == ([], [Piece(end + 5 * SECOND, end + 10 * SECOND, DATA_LOADING_TIME)])
 
