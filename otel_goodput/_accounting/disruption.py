@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from otel_goodput._accounting.codec import COUNT, NUMBER, TEXT, Each, Optional, Pairs, Row, State, Text, field
-from otel_goodput.semconv import REASONS
+from otel_goodput.semconv import REASONS, Reason
 
 REMEMBERED: Final = 100
 KEPT: Final = 900  # more of them, for an overview
@@ -100,6 +100,10 @@ class Disruptions(State):
         while oldest > 0 and self.latest[oldest].attempt is None:
             oldest -= 1
         return range(len(self.latest) - 1, oldest - 1, -1)
+
+    def restarted(self, begin: int, end: int) -> bool:
+        """Whether a gap of which that is a part (ns) was between a job that ended cleanly and the next one."""
+        return any(one.reason == Reason.RESTART and one.died <= begin and end <= one.time for one in self.latest)
 
     def restart(self) -> int | None:
         """Return the index in `latest` of the one that the latest job began with; None if it is not there."""

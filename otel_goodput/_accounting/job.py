@@ -149,18 +149,23 @@ class JobAccount:
         before, joined = self._signs.get(rank), update.joined
         if joined == NOT_KNOWN:
             return
+        # What was before its job began is of the job before, in the same process.
+        begins = [one.begin for one in update.steps[:1]] + [one.begin for one in update.pieces[:1]]
+        same = before is not None and min(begins, default=joined) < joined
         if before is not None:
             if joined < before.joined:
                 return
             if joined == before.joined and update.at <= before.at and update.left in (NOT_KNOWN, before.left):
                 return
-            if joined > before.joined and before.left == NOT_KNOWN:
+            if joined > before.joined and before.left == NOT_KNOWN and not same:
+                if update.known < joined:  # it is not known yet whose it is
+                    return
                 self._end_of(rank, before)
         if self._latest == NOT_KNOWN:
             self._began = update.at
         self._latest = max(self._latest, update.at)
         self._signs[rank] = Sign(joined, update.left, update.known, update.at, update.opened, self._latest)
-        if before is None or joined > before.joined:
+        if before is None or (joined > before.joined and not (same and before.left == NOT_KNOWN)):
             self.join(rank, joined)
         self.feed(rank, update.steps, update.pieces, update.known, update.size)
         if update.left != NOT_KNOWN:

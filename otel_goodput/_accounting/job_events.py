@@ -12,7 +12,7 @@ from typing import Final
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.events import KEYS, NOT_KNOWN, Event, following
 from otel_goodput._accounting.ledger import Ledger
-from otel_goodput._accounting.ranks import DIED, LEFT_BEHIND, OPEN, STEP_TIME, JobStep, Stretch
+from otel_goodput._accounting.ranks import DIED, ENDED, LEFT_BEHIND, OPEN, STEP_TIME, JobStep, Stretch
 from otel_goodput._accounting.rules import (
     COMPILE,
     CUSTOM,
@@ -61,6 +61,7 @@ class JobEvents:
         self._job = next((one.key for one in opened if one.phase == JOB), 0)  # key of the attempt's job
         # No rank is there, or the job waits for one that is away.
         self._away = settled is None or not settled.alive
+        self._ended = NOT_KNOWN  # when it was away, if the jobs of all ranks that are had ended cleanly, ns
         self._left_behind = False  # the attempt began without a rank that died,
         self._died = NOT_KNOWN  # of which this was the last sign of life, ns
 
@@ -84,6 +85,7 @@ class JobEvents:
                 if not self._away:
                     yield Event(item.begin, ev.HEARTBEAT)  # the last sign of life
                     self._away = True
+                    self._ended = item.begin if item.name == ENDED else NOT_KNOWN
                     self._left_behind = self._left_behind and item.begin - self._died <= LEFT
                     if not self._left_behind:
                         self._died = item.begin
@@ -112,6 +114,9 @@ class JobEvents:
         """
         if self._away:
             self._away = False
+            if self._ended != NOT_KNOWN:
+                yield Event(self._ended, ev.END, JOB, self._job)
+                self._ended = NOT_KNOWN
             self._attempt += not self._left_behind
             self._left_behind = left_behind
             yield Event(time, ev.ATTEMPT, 0, 0, self._attempt)

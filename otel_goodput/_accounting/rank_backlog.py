@@ -35,6 +35,13 @@ class RankBacklog:
         return self.steps[0].number <= self.latest
 
     @property
+    def ended(self) -> bool:
+        """Whether its job ended cleanly, as far as is known: its latest step has not failed."""
+        if self.steps:
+            return not self.died and not self.steps[-1].flags & FAILED
+        return not self.died and (self.latest == NO_STEP or self.number_failed != self.latest)
+
+    @property
     def begun(self) -> int:
         """When its latest step began, ns."""
         return self.steps[-1].begin if self.steps else NOT_KNOWN

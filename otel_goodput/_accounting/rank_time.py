@@ -12,6 +12,7 @@ from otel_goodput._accounting.rules import OTHER
 NOBODY: Final = -1  # in place of a rank
 STEP_TIME: Final = -1  # in place of a category number
 NEVER: Final = 1 << 62  # a moment that does not come, ns
+ENDED: Final = "ended"  # in place of a custom name, of time in which a rank is away: its job before ended cleanly
 # Flags of steps, besides those of END events:
 DIED: Final = 1 << 16  # its process died
 OPEN: Final = 1 << 17  # it is not over

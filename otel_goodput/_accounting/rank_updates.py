@@ -13,7 +13,7 @@ from otel_goodput._accounting.events import FAILED, NO_STEP, NONBLOCKING, NOT_KN
 from otel_goodput._accounting.execution import Execution
 from otel_goodput._accounting.rank_columns import FEWEST, Part, RankPart, StepColumns, in_columns
 from otel_goodput._accounting.rank_groups import FEWER, MOST, grouped
-from otel_goodput._accounting.ranks import DIED, STEP_TIME, Piece, RankStep
+from otel_goodput._accounting.ranks import DIED, ENDED, STEP_TIME, Piece, RankStep
 from otel_goodput._accounting.rules import (
     CUSTOM,
     CUSTOM_PHASE,
@@ -341,12 +341,13 @@ class RankNotes:
         return next((body for body in bodies.values() if body.begin == until < body.end), None)
 
     def _add_piece(self, cursor: AccountState, begin: int, end: int, category: int) -> None:
-        begin = max(begin, self.since, self._inside)
+        begin, name = max(begin, self.since, self._inside), ""
         if category == RECOVERY:
             self._mark_deaths(begin)
+            name = ENDED if cursor.steps.disruptions.restarted(begin, end) else ""
         if begin >= end or category == OTHER:
             return
-        piece = Piece(begin, end, category)
+        piece = Piece(begin, end, category, name)
         if category >= FIXED:
             piece = Piece(begin, end, CUSTOM, cursor.names[category - FIXED])
         before = self.pieces[-1] if self.pieces else None

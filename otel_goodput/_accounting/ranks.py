@@ -19,6 +19,7 @@ from otel_goodput._accounting.events import FAILED, NO_STEP, NOT_KNOWN
 from otel_goodput._accounting.rank_backlog import RankBacklog
 from otel_goodput._accounting.rank_starts import failed_starts, outside
 from otel_goodput._accounting.rank_time import DIED as DIED
+from otel_goodput._accounting.rank_time import ENDED as ENDED
 from otel_goodput._accounting.rank_time import LEFT_BEHIND as LEFT_BEHIND
 from otel_goodput._accounting.rank_time import NEVER as NEVER
 from otel_goodput._accounting.rank_time import NOBODY as NOBODY
@@ -84,12 +85,12 @@ class RankMerger:
             if NOT_KNOWN < self.reached < begin and self.reached == self._before:  # it was there before, maybe
                 self._was_away(rank, one, self.reached, begin)
         elif one.left != NOT_KNOWN and begin > one.left and not one.aside:
-            self._was_away(rank, one, one.left, begin)
+            self._was_away(rank, one, one.left, begin, ENDED if one.ended else "")
         one.known = max(one.known, begin)
         self._come(rank, one)
 
-    def _was_away(self, rank: int, one: RankBacklog, begin: int, end: int) -> None:
-        one.pieces.append(Piece(begin, end, RECOVERY))
+    def _was_away(self, rank: int, one: RankBacklog, begin: int, end: int, name: str = "") -> None:
+        one.pieces.append(Piece(begin, end, RECOVERY, name))
         self._absent[rank] = one
 
     def _come(self, rank: int, one: RankBacklog) -> None:
@@ -525,6 +526,7 @@ class RankMerger:
                 else (other, piece._replace(end=min(end for end in (*backs, piece.end) if end > piece.begin)))
                 for other, piece in away
             ]
+        ended = ENDED if all(piece.name == ENDED for _, piece in away) else ""
         own = list(covering(ranks[rank].pieces_until(until), reached, until))
         starts = [*failed_starts(away, lambda other: ranks[other].tries)] if len(away) > 1 else []
         starts = [one for one in starts if not one.has_done(members.get(one.rank))]
@@ -548,7 +550,7 @@ class RankMerger:
             noticed = noticed or (piece is not None and piece.category in _ELASTIC)
             if gone is not None and not noticed:
                 waits = len(ranks) > 1 and 2 * count <= len(ranks)
-                stretches.append(Stretch(begin, end, RECOVERY, "", gone[0], waits))
+                stretches.append(Stretch(begin, end, RECOVERY, ended, gone[0], waits))
             elif piece is not None:
                 waits = begin >= since and piece.category not in CUT_OUT
                 stretches.append(Stretch(begin, end, piece.category, piece.name, rank, waits))

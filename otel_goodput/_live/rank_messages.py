@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from otel_goodput._accounting.events import NOT_KNOWN
 from otel_goodput._accounting.rank_updates import Opened, RankUpdate
-from otel_goodput._accounting.ranks import STEP_TIME, Piece, RankStep
-from otel_goodput._accounting.rules import CUSTOM, CUT_OUT
+from otel_goodput._accounting.ranks import ENDED, STEP_TIME, Piece, RankStep
+from otel_goodput._accounting.rules import CUSTOM, CUT_OUT, RECOVERY
 from otel_goodput._text.redact import encodable
 from otel_goodput.semconv import CATEGORIES
 
@@ -27,6 +27,7 @@ LARGEST_GROUP: Final = 1 << 30
 LARGEST_COUNT: Final = 1 << 20  # devices of a process
 STEPS: Final = 1 << 17  # that those of a message may stand for: each makes work for the leader
 _CATEGORIES: Final = 128  # what is in place of a category number, which is negative, is written as one up to this
+_ENDED: Final = _CATEGORIES  # in place of that of time in which a rank is away, if its job before ended cleanly
 _LARGEST: Final = (1 << 62) - 1  # of all numbers
 _make: Final = tuple.__new__  # a third of the time of a named tuple's constructor
 _ROOM: Final = 9  # bytes of a number
@@ -221,7 +222,8 @@ def encode(message: RankMessage) -> bytes:
             group = (one.steps > 1) * _GROUP
             writer.count(gap * _GAP | _STEP | jump * _JUMP | (one.flags != 0) * _FLAGS | opens * _OPEN | group)
         else:
-            writer.count(one.category % _CATEGORIES << 2 | gap * _GAP)
+            category = _ENDED if one.name == ENDED and one.category == RECOVERY else one.category % _CATEGORIES
+            writer.count(category << 2 | gap * _GAP)
         if gap:
             writer.signed(one.begin - place)
         place = one.begin
@@ -290,6 +292,9 @@ def _decoded(reader: _Reader) -> RankMessage:
             following += 1
         else:
             place = begin + next(numbers)
+            if kind >> 2 == _ENDED:
+                pieces.append(_make(Piece, (begin, place, RECOVERY, ENDED)))
+                continue
             category = kind >> 2 if kind < several else _category(kind >> 2)
             name = names[next(numbers)] if category == CUSTOM else ""
             pieces.append(_make(Piece, (begin, place, category, name)))

@@ -81,6 +81,7 @@ class Life:
         self.last = -1  # latest time in it, ns
         self.acted = -1  # when it last began a phase, or ended one without an error, ns; -1 if that is not known
         self.reached = NO_STEP  # number of the latest step that it began
+        self.begun = 0  # steps since its latest attempt began
         self.inside = False  # it has not ended that step without an error
         self.phases: Phases[Event] = Phases()  # those that are open
         self.error = ""  # of the latest job, as ``type: message``
@@ -93,7 +94,7 @@ class Life:
         """Take the next event."""
         time, kind, phase, key, step, flags, _, _ = event
         if kind == ev.ATTEMPT:
-            self.attempt, self.last, self._job, self.announced = step, time, None, False
+            self.attempt, self.last, self._job, self.announced, self.begun = step, time, None, False, 0
         elif kind == ev.NOTICE:
             self.announced = not flags & ev.WITHDRAWN
         elif kind == ev.START and phase == rules.JOB and self._job is None:
@@ -107,6 +108,7 @@ class Life:
             self.acted = max(self.acted, time)
             if phase == rules.STEP:
                 self.inside = kind == ev.START
+                self.begun += self.inside
                 self.reached = step if self.inside else self.reached
 
     @property
@@ -181,6 +183,7 @@ class Death(NamedTuple):
     reached: int = NO_STEP  # the latest step that it began; not known by default
     acted: int = -1  # when it last began a phase, or ended one without an error, ns
     peer_gone: bool = False  # the exception says that the process at the other end is gone
+    begun: int | None = None  # how many steps it began; None if that is not known
 
 
 class Culprit(NamedTuple):
@@ -244,13 +247,17 @@ def culprit(deaths: Iterable[Death], reason: str, spread: int = 0) -> Culprit:
 
 
 def _waited_for(ended: Sequence[Death]) -> int | None:
-    """Return the process that all others waited for, for long, in a step that it had not begun; None if none is."""
+    """Return the process that all others waited for, for long, in a step that it had not begun; None if none is.
+
+    Their first step is expected of all.
+    """
     waiting = [one for one in ended if one.step is not None]
     behind = [one for one in ended if one.step is None]
     if len(behind) != 1 or len({one.step for one in waiting}) != 1:
         return None
     one, step = behind[0], waiting[0].step or 0
-    late = NO_STEP < one.reached < step and 0 < one.acted <= ended[0].sign - WAITED_NS
+    first = one.begun == 0 and all(each.begun == 1 for each in waiting)
+    late = (first or NO_STEP < one.reached < step) and 0 < one.acted <= ended[0].sign - WAITED_NS
     return one.process if late and all(each.acted <= ended[0].sign - WAITED_NS for each in waiting) else None
 
 
@@ -275,4 +282,5 @@ def _death(run: RunDirectory, process: int, attempt: int, clock: RankClock | Non
     if clock is not None:
         last, acted = clock.common(last), clock.common(acted)
     peer_gone = PEER_IS_GONE.search(life.error) is not None
-    return Death(process, last, life.announced, clean, failed, step, life.reached, acted, peer_gone)
+    begun = life.begun if len(segments) == 1 else None
+    return Death(process, last, life.announced, clean, failed, step, life.reached, acted, peer_gone, begun)

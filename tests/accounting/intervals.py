@@ -55,8 +55,9 @@ def cut_out_in(events: Sequence[Event], fate: random.Random) -> list[Event]:
 
 
 def without_kinds(pieces: Iterable[Piece]) -> list[Piece]:
-    """Return pieces of which those that are cut out are all excluded."""
-    return connected(one._replace(category=EXCLUDED_TIME) if one.category in CUT_OUT else one for one in pieces)
+    """Return pieces of which those that are cut out are all excluded, and of none is it known how its job ended."""
+    same = (one._replace(category=EXCLUDED_TIME) if one.category in CUT_OUT else one for one in pieces)
+    return connected(one._replace(name="") if one.category == RECOVERY else one for one in same)
 
 
 class TracerOfJobs(Tracer):
@@ -98,7 +99,7 @@ def partition_of(tracer: TracerOfJobs) -> tuple[list[RankStep], list[Piece]]:
         trace = traces[ordinal]
         flags = ev.FAILED if trace.failed else 0
         if trace.fate == IN_FLIGHT and ordinal == latest:
-            end = NOT_KNOWN
+            end, flags = NOT_KNOWN, 0  # even if an exception has left it, the device has it
         elif flags:
             if trace.wall == NOT_KNOWN:
                 end = tracer.given_up.get(ordinal, end)

@@ -163,10 +163,17 @@ def death(process: int, sign: int, *, announced: bool = False, clean: bool = Fal
     return Death(process, 10**18 + sign, announced, clean, failed)
 
 
-def late(process: int, step: int | None, reached: int, *, since: int = 0, failed: bool = False) -> Death:
+def late(
+    process: int, step: int | None, reached: int, *, since: int = 0, failed: bool = False, begun: int | None = None
+) -> Death:
     """How a process ended at a moment when it had last done something `since` ns after a wait began."""
     end = 10**18 + WAITED_NS
-    return Death(process, end, False, False, failed, step, reached, 10**18 + since)
+    return Death(process, end, False, False, failed, step, reached, 10**18 + since, begun=begun)
+
+
+def in_first(step: int | None, begun: int) -> list[Death]:
+    """Two are in a step, the third one has begun so many."""
+    return [*(late(rank, 3, 3, begun=1) for rank in (0, 1)), late(2, step, step or NO_STEP, begun=begun)]
 
 
 @pytest.mark.parametrize(
@@ -179,6 +186,13 @@ def late(process: int, step: int | None, reached: int, *, since: int = 0, failed
         ([late(0, 7, 7, failed=True), late(1, None, 6), late(2, None, 6)], Culprit("crash", 0)),
         ([late(0, 7, 7, failed=True), late(1, 7, 7), late(2, None, 7)], Culprit("crash", 0)),
         ([late(0, 7, 7), late(1, 7, 7), late(2, None, NO_STEP)], Culprit("crash", None, known=False)),
+        # The first step of all is expected of each; later, one that has begun none may only evaluate.
+        (in_first(None, 0), Culprit("crash", 2)),
+        (in_first(3, 1), Culprit("crash", None, known=False)),
+        (
+            [late(0, 7, 7, begun=5), late(1, 7, 7, begun=5), late(2, None, NO_STEP, begun=0)],
+            Culprit("crash", None, known=False),
+        ),
     ],
 )
 def test_the_one_that_all_others_waited_for_is_named(deaths: list[Death], expected: Culprit) -> None:

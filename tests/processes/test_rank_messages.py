@@ -11,8 +11,8 @@ import pytest
 from otel_goodput._accounting.events import FAILED, NO_STEP, NOT_KNOWN
 from otel_goodput._accounting.rank_groups import MOST as GROUPED
 from otel_goodput._accounting.rank_updates import Opened, RankUpdate
-from otel_goodput._accounting.ranks import STEP_TIME, Piece, RankStep
-from otel_goodput._accounting.rules import CUSTOM, CUT_OUT, DATA_LOADING_TIME, EXCLUDED_TIME
+from otel_goodput._accounting.ranks import ENDED, STEP_TIME, Piece, RankStep
+from otel_goodput._accounting.rules import CUSTOM, CUT_OUT, DATA_LOADING_TIME, EXCLUDED_TIME, RECOVERY
 from otel_goodput._live.rank_messages import (
     MOST,
     NAMES,
@@ -67,7 +67,8 @@ def drawn(rng: random.Random) -> RankUpdate:
                 pieces.append(Piece(at + 3, end - 2, CUSTOM, rng.choice(("eval", "späť", ""))))
         else:
             category = rng.choice([*(one for one in range(len(CATEGORIES)) if one != CUSTOM), *sorted(CUT_OUT)])
-            pieces.append(Piece(at, end, category))
+            ended = category == RECOVERY and rng.random() < 0.5
+            pieces.append(Piece(at, end, category, ENDED if ended else ""))
         at = end
     if rng.random() < 0.5:
         steps.append(RankStep(number + 1, at, NOT_KNOWN))
