@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import warm
 from crash.exported import Span, read_spans
 from emulators.google import GoogleEmulator
 from exporters.google.arrivals import otlp_span
@@ -104,7 +105,7 @@ class Process:
             "OTEL_GOODPUT_DIR": str(directory),
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{address}",
         }
-        self._process = subprocess.Popen(
+        self._process = warm.Process(
             [sys.executable, "-m", "otelcol.fleet", json.dumps(plan)],
             env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip

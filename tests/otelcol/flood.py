@@ -19,8 +19,8 @@ from otel_goodput import semconv
 from .collector import PROJECT
 
 NS = 10**9
-SPANS, POINTS = 200, 100  # in a request
-PADDING = 500  # bytes of a span: random, for nothing makes them fewer
+SPANS, POINTS = 50, 100  # in a request
+PADDING, LENGTH = 2000, 62  # bytes of a span and of a series' name: random, for nothing makes them fewer
 LIMIT = 300  # requests, of which some must have been turned away
 REFUSALS = 5  # after which a client has seen enough
 
@@ -55,7 +55,7 @@ def spans(count: int = SPANS) -> tuple[ExportTraceServiceRequest, Names]:
 def points(count: int = POINTS) -> tuple[ExportMetricsServiceRequest, Names]:
     """A first point of as many series, as our library marks them, and the series' names."""
     now = time.time_ns()
-    names = {f"flood.x{os.urandom(PADDING // 8).hex()}" for _ in range(count)}
+    names = {f"flood.x{os.urandom(LENGTH).hex()}" for _ in range(count)}
     point = {"start_time_unix_nano": now - 60 * NS, "time_unix_nano": now, "as_int": 7}
     value = {"aggregation_temporality": 2, "is_monotonic": True, "data_points": [point]}
     metrics = [{"name": name, "sum": value} for name in names]

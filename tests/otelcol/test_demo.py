@@ -20,12 +20,12 @@ from .sidecars import Sidecar
 
 pytestmark = pytest.mark.crash
 
-# argv: directory, "first" or "second"; the first one is killed.
+# argv: directory, exporters, "first" or "second"; the first one is killed.
 SMALL = """
 import os, signal, sys, time
 import otel_goodput as goodput
-goodput.configure("small", run_id="small", directory=sys.argv[1] + "/goodput", exporters="file,otlp")
-second = sys.argv[2] == "second"
+goodput.configure("small", run_id="small", directory=sys.argv[1] + "/goodput", exporters=sys.argv[2])
+second = sys.argv[3] == "second"
 with goodput.job():
     with goodput.training_prep():
         time.sleep(0.01)
@@ -51,37 +51,60 @@ def through(collector: Collector) -> dict[str, str]:
     return inherited() | endpoint
 
 
+def killed_and_resumed(directory: Path, exporters: str, environ: dict[str, str]) -> None:
+    for attempt, status in (("first", -signal.SIGKILL), ("second", 0)):
+        command = [sys.executable, "-c", SMALL, str(directory), exporters, attempt]
+        done = warm.run(command, env=environ, capture_output=True, text=True, timeout=120)
+        assert done.returncode == status, done.stderr
+
+
+def google_has_all(sidecar: Sidecar, directory: Path) -> None:
+    account = report(directory)
+
+    def wrong() -> list[str]:
+        results = checks(Arrived(sidecar.google), account, directory)
+        return [check.text for check in results if not check.holds]
+
+    until(lambda: sidecar.google.otlp_spans and sidecar.series)
+    until(lambda: not wrong(), lacking=wrong, pause=0.2)
+
+
+def into(sidecar: Sidecar) -> dict[str, str]:
+    """The environment of a job that exports through a sidecar, and Google's own metrics past it."""
+    google = {OTEL_GOODPUT_GCP_ENDPOINT.name: sidecar.google.endpoint, OTEL_GOODPUT_GCP_PROJECT.name: PROJECT}
+    return through(sidecar.collector) | google
+
+
+OVER = [
+    pytest.param(["classic-metrics.yaml"], id="classic metrics", marks=pytest.mark.release),
+    pytest.param([], id="all over OTLP"),
+]
+
+
+@pytest.mark.parametrize("over", OVER)
+def test_google_cloud_has_it(over: list[str], tmp_path: Path) -> None:
+    with Sidecar(tmp_path, "gcp-sidecar", over=over) as sidecar:
+        killed_and_resumed(tmp_path / "small", "file,otlp,workload", into(sidecar))
+        google_has_all(sidecar, tmp_path / "small")
+
+
 @pytest.mark.jax
-@pytest.mark.parametrize(
-    "over",
-    [
-        pytest.param(["classic-metrics.yaml"], id="classic metrics", marks=pytest.mark.release),
-        pytest.param([], id="all over OTLP"),
-    ],
-)
-def test_google_cloud_has_it(over: list[str], tmp_path: Path, compiled: dict[str, str]) -> None:
+@pytest.mark.release
+@pytest.mark.parametrize("over", OVER)
+def test_google_cloud_has_the_job_of_the_demonstration(
+    over: list[str], tmp_path: Path, compiled: dict[str, str]
+) -> None:
     """The job of `make demo`."""
     pytest.importorskip("optax")
     command = [sys.executable, str(EXAMPLE), "--directory", str(tmp_path / "demo"), "--steps", "30"]
     with Sidecar(tmp_path, "gcp-sidecar", over=over) as sidecar:
-        google = {
-            OTEL_GOODPUT_GCP_ENDPOINT.name: sidecar.google.endpoint,
-            OTEL_GOODPUT_GCP_PROJECT.name: PROJECT,
-        }
         done = warm.run(
             [*command, "--exporters", "file,otlp,workload"],
-            env=through(sidecar.collector) | google | compiled,
+            env=into(sidecar) | compiled,
             capture_output=True, text=True, timeout=240, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
-        account = report(tmp_path / "demo")
-
-        def wrong() -> list[str]:
-            results = checks(Arrived(sidecar.google), account, tmp_path / "demo")
-            return [check.text for check in results if not check.holds]
-
-        until(lambda: sidecar.google.otlp_spans and sidecar.series)
-        until(lambda: not wrong(), lacking=wrong, pause=0.2)
+        google_has_all(sidecar, tmp_path / "demo")
 
 
 def test_prometheus_has_it(tmp_path: Path) -> None:
@@ -89,10 +112,7 @@ def test_prometheus_has_it(tmp_path: Path) -> None:
         Collector(tmp_path / "collector", CONFIGS / "local.yaml", ports=[SCRAPED]) as collector,
         Prometheus(tmp_path / "prometheus", collector.addresses[SCRAPED], NATIVE) as prometheus,
     ):
-        for attempt, status in (("first", -signal.SIGKILL), ("second", 0)):
-            command = [sys.executable, "-c", SMALL, str(tmp_path), attempt]
-            done = warm.run(command, env=through(collector), capture_output=True, text=True, timeout=120)
-            assert done.returncode == status, done.stderr
+        killed_and_resumed(tmp_path, "file,otlp", through(collector))
         account = report(tmp_path)
         assert account["steps"]["lost"] == 6 and {"wasted_progress", "checkpoint_restore"} < account["seconds"].keys()
         seconds = {

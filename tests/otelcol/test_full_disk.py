@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import grpc
 import pytest
@@ -19,7 +21,7 @@ from .disk import SmallDisk
 from .sidecars import Sidecar
 
 MB = 10**6
-SMALL = 8 * MB
+SMALL = 4 * MB
 # What is laid over each other, wherever there is a queue on a disk.
 MODES: dict[str, tuple[str, ...]] = {
     "gcp-sidecar": (),
@@ -126,7 +128,7 @@ def test_a_disk_that_others_have_filled_keeps_nobody_from_going_on(disk: SmallDi
     with opened(tmp_path, mode, disk) as sidecar:
         sidecar.rise()
         disk.fill(leaving=MB // 2)
-        outcome = flood.send_spans(sidecar.collector.grpc, requests=20)
+        outcome = flood.send_spans(sidecar.collector.grpc, requests=60)
         assert len(outcome.refused) == flood.REFUSALS
         disk.clear()
         sidecar.collector.kill()
@@ -155,22 +157,48 @@ BREAKS: dict[str, Callable[[bytes], bytes]] = {
 CHECK = COLLECTOR / "configs" / "move-broken-queues.sh"
 
 
-@pytest.mark.parametrize("how", BREAKS)
-def test_a_broken_queue_is_moved_aside_before_it_starts(how: str, tmp_path: Path) -> None:
-    """Broken is that of the points here; the spans' own is left as it is."""
-    state = tmp_path / "collector" / "state"
-    with Sidecar(tmp_path, "gcp-sidecar-classic", up=False, settings=[BEHIND]) as sidecar:
+BY_ITSELF = {"nothing", "cut in the middle"}  # the collector starts with these: it begins a new queue, or reads on
+
+
+class Queues(NamedTuple):
+    """What a collector that was killed left on its disk, and what of that is to arrive."""
+
+    state: Path
+    spans: set[str]
+
+    def copied(self, directory: Path, how: str = "") -> Path:
+        """To where the collector of a sidecar in `directory` finds it, with the queue of the points broken."""
+        state = directory / "collector" / "state"
+        shutil.copytree(self.state, state)
+        if how:
+            (file,) = state.glob("exporter_*behind_metrics")
+            file.write_bytes(BREAKS[how](file.read_bytes()))
+        return state
+
+
+@pytest.fixture(scope="module")
+def queues(tmp_path_factory: pytest.TempPathFactory) -> Queues:
+    directory = tmp_path_factory.mktemp("queues")
+    with Sidecar(directory, "gcp-sidecar-classic", up=False, settings=[BEHIND]) as sidecar:
         points = flood.send_points(sidecar.collector.grpc, requests=3)
         spans = flood.send_spans(sidecar.collector.grpc, requests=3)
         assert points.accepted and spans.accepted and not points.refused + spans.refused
         sidecar.collector.kill()
-        (file,) = state.glob("exporter_*behind_metrics")
-        file.write_bytes(BREAKS[how](file.read_bytes()))
-        environ = {**os.environ, "OTELCOL_GOODPUT_STATE": str(state)}
-        assert subprocess.run(["sh", str(CHECK)], env=environ, timeout=30, check=False).returncode == 0
-        sidecar.rise()
-        sidecar.collector.start()
-        arrives(sidecar, spans.accepted)
+    return Queues(directory / "collector" / "state", spans.accepted)
+
+
+def check(state: Path) -> None:
+    environ = {**os.environ, "OTELCOL_GOODPUT_STATE": str(state)}
+    assert subprocess.run(["sh", str(CHECK)], env=environ, timeout=30, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("how", BREAKS)
+def test_a_broken_queue_is_moved_aside_before_it_starts(how: str, queues: Queues, tmp_path: Path) -> None:
+    """Broken is that of the points here; the spans' own is left as it is."""
+    state = queues.copied(tmp_path, how)
+    check(state)
+    with Sidecar(tmp_path, "gcp-sidecar-classic", settings=[BEHIND]) as sidecar:
+        arrives(sidecar, queues.spans)
         again = flood.send_points(sidecar.collector.grpc, requests=3)
         assert not again.refused
         arrives(sidecar, again.accepted)
@@ -178,27 +206,17 @@ def test_a_broken_queue_is_moved_aside_before_it_starts(how: str, tmp_path: Path
         assert len(aside) == (0 if how == "nothing" else 1)
 
 
-@pytest.mark.parametrize("how", sorted(BREAKS.keys() - {"nothing", "cut in the middle"}))
-def test_by_itself_the_collector_does_not_start_with_it(how: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", sorted(BREAKS.keys() - BY_ITSELF))
+def test_by_itself_the_collector_does_not_start_with_it(how: str, queues: Queues, tmp_path: Path) -> None:
     """Its option `recreate` catches few of them: should this fail one day, what looks before it starts may go."""
-    state = tmp_path / "collector" / "state"
-    with Sidecar(tmp_path, "gcp-sidecar-classic", up=False, settings=[BEHIND]) as sidecar:
-        flood.send_points(sidecar.collector.grpc, requests=3)
-        sidecar.collector.kill()
-        (file,) = state.glob("exporter_*behind_metrics")
-        file.write_bytes(BREAKS[how](file.read_bytes()))
-        with pytest.raises(AssertionError, match="the collector ended"):
-            sidecar.collector.start()
-        assert [path.name for path in state.glob("*.backup")] == []
+    state = queues.copied(tmp_path, how)
+    with pytest.raises(AssertionError, match="the collector ended"):
+        Sidecar(tmp_path, "gcp-sidecar-classic", up=False, settings=[BEHIND]).__enter__()
+    assert [path.name for path in state.glob("*.backup")] == []
 
 
-def test_what_is_a_queue_is_left_alone(tmp_path: Path) -> None:
-    state = tmp_path / "collector" / "state"
-    with Sidecar(tmp_path, "gcp-sidecar-classic", up=False, settings=[BEHIND]) as sidecar:
-        spans = flood.send_spans(sidecar.collector.grpc, requests=3)
-        sidecar.collector.kill()
-        before = {path.name: path.read_bytes() for path in state.iterdir()}
-        environ = {**os.environ, "OTELCOL_GOODPUT_STATE": str(state)}
-        subprocess.run(["sh", str(CHECK)], env=environ, timeout=30, check=True)
-        assert {path.name: path.read_bytes() for path in state.iterdir()} == before and len(before) == 2
-        assert spans.accepted
+def test_what_is_a_queue_is_left_alone(queues: Queues, tmp_path: Path) -> None:
+    state = queues.copied(tmp_path)
+    before = {path.name: path.read_bytes() for path in state.iterdir()}
+    check(state)
+    assert {path.name: path.read_bytes() for path in state.iterdir()} == before and len(before) == 2
