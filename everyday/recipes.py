@@ -7,7 +7,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE_S = 300
@@ -25,8 +27,8 @@ def lacking(text: str) -> list[str]:
     return [name for name in dict.fromkeys(_IMPORTED.findall(text)) if importlib.util.find_spec(name) is None]
 
 
-def perform(name: str, folder: Path) -> str:
-    """Run a recipe in `folder`. Gives what it printed.
+def perform(name: str, folder: Path, start: Callable[..., Any] = subprocess.run) -> str:
+    """Run a recipe in `folder`, by `start`, which is called as subprocess.run is. Gives what it printed.
 
     Raises:
         RuntimeError: it failed, it printed no report, or it left more than the one run that it is.
@@ -34,7 +36,7 @@ def perform(name: str, folder: Path) -> str:
     (folder / name).write_text(RECIPES[name], encoding="utf-8")
     environ = {key: value for key, value in os.environ.items() if not key.startswith("OTEL_")}
     environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [environ.get("PYTHONPATH")])])
-    done = subprocess.run(
+    done = start(
         [sys.executable, name], cwd=folder, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     runs = sorted(path.name for path in (folder / "goodput").glob("*"))

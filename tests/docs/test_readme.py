@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,15 +113,16 @@ def run(command: list[str], here: Path, **options: Any) -> str:
     return done.stdout
 
 
-def perform(line: str, here: Path) -> str:
-    """As the shell does; what needs no shell is started in milliseconds."""
+def perform(line: str, here: Path, *, jax: bool = False) -> str:
+    """As the shell does; what needs no shell is started in milliseconds. `jax`: Python's programs use it."""
     if not re.search(r"[|&;<>$*~`(]", line):
         words = shlex.split(line)
         named = list(takewhile(lambda word: re.match(r"[A-Z_]+=", word), words))
         program, *arguments = words[len(named) :]
         if program in PROGRAMS:
             environ = {**os.environ, **dict(word.split("=", 1) for word in named)}
-            return run([sys.executable, "-W", "error", *PROGRAMS[program], *arguments], here, env=environ)
+            command = [sys.executable, "-W", "error", *PROGRAMS[program], *arguments]
+            return run(command, here, env=environ, jax=jax and program == "python")
     return run(["bash", "-c", line], here)
 
 
@@ -128,7 +130,9 @@ def perform(line: str, here: Path) -> str:
 @pytest.mark.parametrize(
     "page", [page for page in GUIDE if any(one.language in ("python", "sh") for one in blocks(page))]
 )
-def test_all_of_it_from_top_to_bottom(page: str, here: Path) -> None:
+def test_all_of_it_from_top_to_bottom(
+    page: str, here: Path, compiled: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every block of Python and every command of a block of `sh`, in order, in one folder.
 
     Blocks of `bash` need a cloud: :func:`test_commands_for_a_cloud_are_written_right` looks at them.
@@ -136,6 +140,9 @@ def test_all_of_it_from_top_to_bottom(page: str, here: Path) -> None:
     from emulators.google import GoogleEmulator
     from exporters.backends import grpc_backend
 
+    jax = any("import jax" in block.text for block in blocks(page) if block.language == "python")
+    for name, text in compiled.items() if jax else ():
+        monkeypatch.setenv(name, text)
     outputs: dict[str, str] = {}
     with grpc_backend() as received, GoogleEmulator(projects=["my-project"]) as google:
         # A machine of Google's would tell its project.
@@ -154,7 +161,7 @@ def test_all_of_it_from_top_to_bottom(page: str, here: Path) -> None:
                     elif page == "README.md":
                         outputs[line] = run(["bash", "-c", there], here)
                     else:
-                        outputs[line] = perform(before + there, here)
+                        outputs[line] = perform(before + there, here, jax=jax)
     for block in blocks(page):
         commanded = any(line.startswith("python ") and block.file in line.split() for line in outputs)
         assert not block.file or commanded or (page, block.file) in RECIPES, f"{block.file} is never run"
@@ -189,7 +196,7 @@ def test_all_of_it_from_top_to_bottom(page: str, here: Path) -> None:
 def test_recipes_run_and_run_again(name: str, tmp_path: Path) -> None:
     """Those that save checkpoints find one the second time."""
     for _ in range(2):
-        assert recipes.perform(name, tmp_path).count("Goodput of ") == 1
+        assert recipes.perform(name, tmp_path, partial(warm.run, jax=True)).count("Goodput of ") == 1
         shutil.rmtree(tmp_path / "goodput")
 
 

@@ -52,8 +52,8 @@ class Arrived:
         return {name: value for name, (_, value) in newest.items()}
 
 
-def run(arguments: argparse.Namespace, google: GoogleEmulator) -> int:
-    """The job, with its output; gives the exit status."""
+def run(arguments: argparse.Namespace, more: list[str], google: GoogleEmulator) -> int:
+    """The job, with its output and `more` options; gives the exit status."""
     environ = {
         **os.environ,
         OTEL_GOODPUT_GCP_ENDPOINT.name: google.endpoint,
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace, google: GoogleEmulator) -> int:
         "OTEL_METRIC_EXPORT_INTERVAL": "10000",
     }
     command = [sys.executable, str(EXAMPLE), "--directory", str(arguments.directory)]
-    command += ["--steps", str(arguments.steps), "--exporters", EXPORTERS[arguments.api]]
+    command += ["--steps", str(arguments.steps), "--exporters", EXPORTERS[arguments.api], *more]
     return subprocess.run(command, env=environ, check=False).returncode
 
 
@@ -111,16 +111,20 @@ def checks(arrived: Arrived, account: dict[str, Any], directory: Path) -> Iterat
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="Other options are those of examples/preempted.py.",
+    )
     parser.add_argument("--steps", type=int, default=200, help="steps of training (default: 200)")
     parser.add_argument(
         "--directory", type=Path, default=Path("demo-run"), help="where it writes (default: ./demo-run)"
     )
     parser.add_argument("--api", choices=EXPORTERS, default="classic", help="gcp, or gcp-otlp (default: classic)")
-    arguments = parser.parse_args()
+    arguments, more = parser.parse_known_args()
     with GoogleEmulator() as google:
         print(f"An emulator of Cloud Trace and Cloud Monitoring listens at {google.endpoint}.\n", flush=True)
-        status = run(arguments, google)
+        status = run(arguments, more, google)
         arrived = Arrived(google)
         print("\nWhat arrived in Cloud Trace\n")
         print(picture.tree(arrived.spans))

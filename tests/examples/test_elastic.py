@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import warm
 from exported import spans_of
 
 pytestmark = pytest.mark.jax
@@ -26,8 +27,15 @@ def run(*command: str, cwd: Path, **variables: str) -> subprocess.CompletedProce
     temporary = cwd / "tmp"
     temporary.mkdir(exist_ok=True)
     environment = os.environ | {"TMPDIR": str(temporary)} | variables
-    return subprocess.run(
-        [sys.executable, *command], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False
+    return warm.run(
+        [sys.executable, *command],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        jax="-m" not in command,
     )
 
 

@@ -166,8 +166,10 @@ def run_long(directory: Path, steps: int, start: int, ending: str, exporters: st
 def test_a_long_run_is_restored_from_its_snapshot(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Killed after segments were sealed and a snapshot stood for them: the account is that of the whole journal."""
     run = RunDirectory(tmp_path / "runs" / "run")
-    for attempt in range(2):
-        run_long(tmp_path / "runs", 52_000, attempt * 30_000, "die")  # the second snapshot is beyond the first segment
+    executed = 0
+    for attempt, steps in enumerate((52_000, 30_000)):  # the second snapshot is beyond the first segment
+        run_long(tmp_path / "runs", steps, attempt * 30_000, "die")
+        executed += steps
         assert run.file("snapshot", 0).exists()
         sealed = list(run.journal.glob("*.gz"))
         assert sealed, "what the snapshot stands for is compressed"
@@ -180,7 +182,7 @@ def test_a_long_run_is_restored_from_its_snapshot(tmp_path: Path, caplog: pytest
         # A report has a zero where the account has no time.
         timed = {name: seconds for name, seconds in report["seconds"].items() if seconds}
         assert {key: report[key] for key in offline} | {"seconds": timed} == offline
-        assert report["steps"]["executed"] == (attempt + 1) * 52_000
+        assert report["steps"]["executed"] == executed
     run.file("snapshot", 0).unlink()
     assert RecordedRun(run).report().to_json() == report, "the whole journal again"
     assert report["attempts"] == 2 and report["disruption_reasons"] == {"crash": 1}

@@ -96,7 +96,7 @@ def test_google_cloud_has_the_job_of_the_demonstration(
 ) -> None:
     """The job of `make demo`."""
     pytest.importorskip("optax")
-    command = [sys.executable, str(EXAMPLE), "--directory", str(tmp_path / "demo"), "--steps", "30"]
+    command = [sys.executable, str(EXAMPLE), "--directory", str(tmp_path / "demo"), "--steps", "20"]
     with Sidecar(tmp_path, "gcp-sidecar", over=over) as sidecar:
         done = warm.run(
             [*command, "--exporters", "file,otlp,workload"],
