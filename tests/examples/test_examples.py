@@ -82,7 +82,7 @@ def as_words(report: str) -> set[str]:
 @pytest.mark.crash
 def test_preempted_job_is_accounted_for(tmp_path: Path, compiled: dict[str, str]) -> None:
     """As `make demo-gcp` runs it: as `make demo` does, and what arrives at Google is compared, too."""
-    arguments = ("--steps", "20", "--kill-after-step", "11", "--directory", "run", "--keep")
+    arguments = ("--steps", "30", "--kill-after-step", "16", "--directory", "run", "--keep")
     command = [sys.executable, "-m", "emulators.demonstration", *arguments]
     paths = os.pathsep.join([str(ROOT / "tests"), os.environ["PYTHONPATH"]])
     done = warm.run(
@@ -117,12 +117,12 @@ def test_preempted_job_is_accounted_for(tmp_path: Path, compiled: dict[str, str]
     assert report["disruptions"] == 1
     assert report["disruption_reasons"] == {"crash": 1}
     assert report["ended"] is True
-    assert report["steps"]["kept"] == 20
-    assert report["max_productive_step"] == 19
-    # Every 2 steps a checkpoint: the latest before the kill is 11's, or an older one if its commit was still under way.
+    assert report["steps"]["kept"] == 30
+    assert report["max_productive_step"] == 29
+    # Every 3 steps a checkpoint: the latest before the kill is 14's, or an older one if its commit was still under way.
     [disruption] = report["disruption_list"]
-    assert disruption["from_step"] in (12, 13)
-    assert disruption["to_step"] in (2, 4, 6, 8, 10, 12)
+    assert disruption["from_step"] in (17, 18)
+    assert disruption["to_step"] in (3, 6, 9, 12, 15)
     assert report["steps"]["lost"] == disruption["from_step"] - disruption["to_step"] + 1
     assert disruption["recovery_s"] == pytest.approx(report["seconds"]["infrastructure_recovery"])
     present = {
@@ -142,12 +142,12 @@ def test_preempted_job_is_accounted_for(tmp_path: Path, compiled: dict[str, str]
 
     losses = [json.loads(line) for line in (tmp_path / "run" / "losses.jsonl").read_text().splitlines()]
     assert len({record["pid"] for record in losses}) == 2
-    assert {record["step"] for record in losses} == set(range(20))
+    assert {record["step"] for record in losses} == set(range(30))
     assert losses[-1]["loss"] < 0.7 * losses[0]["loss"]
     traces = sorted((tmp_path / "run").rglob("traces-*.jsonl"))
     assert traces
     assert all(str(trace.relative_to(tmp_path)) in done.stdout for trace in traces)
-    assert (tmp_path / "run" / "checkpoints" / "19").is_dir()
+    assert (tmp_path / "run" / "checkpoints" / "29").is_dir()
 
 
 @pytest.mark.parametrize("arguments", [("--steps", "19"), ("--steps", "40", "--kill-after-step", "39")])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 from . import fuzz
 
@@ -15,12 +15,8 @@ PROGRAM = Path(__file__).with_name("fuzz.py")
 
 
 def run(first: int, cases: int) -> None:
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), "--first", str(first), "--cases", str(cases)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, str(PROGRAM), "--first", str(first), "--cases", str(cases)]
+    done = warm.run(command, capture_output=True, text=True)
     assert done.stdout, done.stderr
     answer = json.loads(done.stdout)
     assert not answer["failures"], json.dumps(answer["failures"][:5], indent=1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import stat
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -89,7 +88,9 @@ import sys
 import otel_goodput as goodput
 from otel_goodput._integrations import flops
 {kind}
-recorder = goodput.configure("counted", run_id="run", directory=sys.argv[1], exporters="none", {options})
+recorder = goodput.configure(
+    "counted", run_id="run", directory=sys.argv[1], exporters="none", device_clock="host", {options}
+)
 import jax, jax.numpy as jnp
 
 @jax.jit
@@ -115,11 +116,10 @@ CPU_IS_KNOWN = 'flops.CHIPS = (flops.Chip("this CPU", "cpu", 1e9, 1, "made up"),
 
 def counted(directory: Path, options: str = "", count: str = "None", kind: str = "") -> tuple[Any, dict[str, Any], str]:
     code = COUNTED.format(options=options, count=count, kind=kind)
-    # A process of its own. Where jax is imported already, as in a fork, the three steps may be over before the device's
-    # marker is prepared. Their clock, and with it the program goodput, is then unknown.
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(directory)], capture_output=True, text=True, timeout=120, check=False
-    )
+    # Each step waits for its result, so the host's clock is right; the three may be over before the device's marker is
+    # prepared, and by that clock the program goodput would be unknown then.
+    command = [sys.executable, "-c", code, str(directory)]
+    done = warm.run(command, capture_output=True, text=True, timeout=120, jax=True)
     assert done.returncode == 0, done.stderr
     number, report = json.loads(done.stdout.splitlines()[-1])
     return number, report, done.stderr

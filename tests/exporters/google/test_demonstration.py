@@ -17,7 +17,7 @@ TESTS = Path(__file__).parents[2]
 @pytest.mark.release
 def test_what_arrives_agrees_with_the_report(tmp_path: Path, compiled: dict[str, str]) -> None:
     pytest.importorskip("optax")
-    command = [sys.executable, "-m", "emulators.demonstration", "--api", "otlp", "--steps", "20"]
+    command = [sys.executable, "-m", "emulators.demonstration", "--api", "otlp", "--steps", "30"]
     environ = {**os.environ, **compiled, "PYTHONPATH": f"{TESTS}{os.pathsep}{os.environ['PYTHONPATH']}"}
     done = subprocess.run(
         [*command, "--directory", str(tmp_path)], env=environ, capture_output=True, text=True, timeout=240, check=False
