@@ -49,6 +49,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 PLACES = pytest.StashKey[list[Path]]()
+LONGEST = ("otelcol/test_losses.py", "examples/test_examples.py", "examples/test_everyday.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -70,10 +71,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """All workers have the same order."""
+    """All workers have the same order. The longest tests come first: no worker is left with one at the end."""
+    here = Path(__file__).parent
     if places := config.stash.get(PLACES, []):
         order = {place.name: at for at, place in enumerate(places)}
-        items.sort(key=lambda item: order[item.path.relative_to(Path(__file__).parent).parts[0]])
+        items.sort(key=lambda item: order[item.path.relative_to(here).parts[0]])
+    longest = [here / name for name in LONGEST]
+    items.sort(key=lambda item: item.path not in longest)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

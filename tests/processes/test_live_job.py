@@ -51,7 +51,7 @@ def loader():
 def meet(number):
     (folder / f"{first}-{number}-{rank}").touch()
     while not all((folder / f"{first}-{number}-{other}").exists() for other in range(count)):
-        time.sleep(0.003)
+        time.sleep(0.001)
 
 def ratio():
     metrics = reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
