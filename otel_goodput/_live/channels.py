@@ -21,7 +21,19 @@ from struct import Struct
 from typing import Final, Protocol, TypeVar
 
 from otel_goodput._journal.rundir import RunDirectory, folder_name
-from otel_goodput._live.outbox import HEAD, KEPT, MOST, Frame, Inbox, Outbox, frames_of, opening_of, writer_of
+from otel_goodput._live.outbox import (
+    HEAD,
+    KEPT,
+    MOST,
+    Frame,
+    Inbox,
+    Outbox,
+    frames_in,
+    frames_of,
+    opening_of,
+    packed,
+    writer_of,
+)
 from otel_goodput._live.stores import Ending, Patience, Store, current_store
 from otel_goodput._runtime import files
 from otel_goodput._runtime.guard import report_once
@@ -246,6 +258,8 @@ class _Shelf:
                     outbox.forget(writer, number)
         few = self._leads and not self._left  # nobody confirms what the leader sends
         data = outbox.whole(TRIMMED if few else STORED)
+        if len(data) > TRIMMED:  # a rank whose steps are short; the leader has to unpack that of each rank
+            data = packed(data)
         self._patience["send"].call(lambda: self.store.set(self._key(self._process), data))
         if self._leads:
             self._sign = sign = _SIGN.pack(outbox.writer, outbox.number, self._began)
@@ -264,7 +278,7 @@ class _Shelf:
             head = opening_of(data)
             if (rank := wanted.get(name, -1)) >= 0 and head and head != self._heads.get(rank):
                 self._heads[rank] = head
-                yield rank, frames_of(data[HEAD.size :])[0]
+                yield rank, frames_in(data)
 
     def confirm(self, latest: Mapping[int, tuple[int, int]]) -> None:
         data = b"".join(_READ.pack(rank, *message) for rank, message in latest.items())

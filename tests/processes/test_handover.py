@@ -49,6 +49,27 @@ def test_ranks_keep_what_is_not_in_the_account(shared: Shared) -> None:
     assert numbers([*deputy.receive()[1]]) == [101] and len(shared.contents["otel_goodput/run/0/1"]) < 16_000
 
 
+def test_what_takes_much_room_in_a_store_is_compressed(shared: Shared) -> None:
+    rank, rng = RankChannel(None, "run", 1, 2), random.Random(1)
+    messages = [b"%d " % number + rng.randbytes(500).hex().encode() for number in range(40)]
+    for message in messages:
+        rank.publish(message)
+    key, size = "otel_goodput/run/0/1", sum(map(len, messages))
+    whole = shared.contents[key]
+    assert 0.4 * size < len(whole) < 0.7 * size
+    assert RankChannel(None, "run", 0, 2).receive() == {1: messages}
+    del shared.contents["otel_goodput/run/read"]
+    again = RankChannel(None, "run", 1, 2)
+    again.publish(b"40 ")  # with what the process before it has left
+    assert RankChannel(None, "run", 0, 2).receive() == {1: [*messages, b"40 "]}
+    for _ in range(100):
+        damaged = bytearray(whole)
+        damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+        shared.contents[key] = bytes(damaged[: rng.choice((len(damaged), rng.randrange(len(damaged))))])
+        received = RankChannel(None, "run", 0, 2).receive().get(1, [])
+        assert [*received] == messages[: len(received)]
+
+
 def test_the_account_of_a_leader_before_this_one_is_none(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channels, "SURE_S", 0.05)
     first, rank, deputy = (RankChannel(None, "run", index, 3) for index in range(3))
