@@ -33,7 +33,7 @@ def main() -> int:
         "--only",
         default="",
         metavar="LIST",
-        help="some of step,growth,imports,journal,ranks,integrations; RESULTS.md stays",
+        help="some of step,growth,imports,journal,ranks,exchange,integrations; RESULTS.md stays",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every value, for pyperf")
     options = parser.parse_args()
@@ -44,7 +44,19 @@ def main() -> int:
         return 1
     logging.basicConfig(level=logging.WARNING)
 
-    from benchmarks import dropin, growth, imports, integrations, journal, machine, overview, ranks, step, table
+    from benchmarks import (
+        dropin,
+        exchange,
+        growth,
+        imports,
+        integrations,
+        journal,
+        machine,
+        overview,
+        ranks,
+        step,
+        table,
+    )
     from benchmarks.rounds import Samples
 
     scenarios: dict[str, Callable[..., list[table.Row]]] = {
@@ -54,6 +66,7 @@ def main() -> int:
         "journal": journal.measure,
         "overview": overview.measure,
         "ranks": ranks.measure,
+        "exchange": exchange.measure,
         "dropin": dropin.measure,
         "integrations": integrations.measure,
     }
