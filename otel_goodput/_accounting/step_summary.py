@@ -203,7 +203,7 @@ class StepBins(State):
         """All bins; the last may hold fewer executions than the others."""
         bins = self._bins.copy()
         if not self._power:
-            bins = [_leaf([[number] for number in row]) for row in zip(*self._raw, strict=True)]
+            bins = [_single(*row) for row in zip(*self._raw, strict=True)]
         elif self._raw[0]:
             leaf = _leaf(self._raw)
             bins.append(leaf if self._open is None else _merged(self._open, leaf))
@@ -223,6 +223,12 @@ def _leaf(columns: Columns) -> StepBin:
     numbers, starts, nets, outsides, devices = columns
     spreads = _spread(nets), _spread(outsides), _spread(devices) if max(devices) >= 0 else None
     return StepBin(min(numbers), max(numbers), starts[0], len(numbers), 0, *spreads)
+
+
+def _single(number: int, start: int, net: int, outside: int, device: int) -> StepBin:
+    """Return the same of one execution."""
+    spreads = (Spread(length, length, length) if length >= 0 else None for length in (net, outside, device))
+    return StepBin(number, number, start, 1, 0, *spreads)
 
 
 def _merged(one: StepBin, other: StepBin) -> StepBin:

@@ -73,15 +73,19 @@ def restore(run: RunDirectory, process: int = 0, spans: Sequence[int] = (), *, m
 
 def _restored(run: RunDirectory, process: int, spans: Sequence[int], more: bool) -> Restored:
     left_out: dict[Path, Exception] = {}
+    alone = False  # whether the snapshot is tried out by itself, and not only what was read on from it
     while True:
         # Even a segment with a correct checksum may have been forged.
         reader: Reader | None = None
         try:
             reader = Reader(run, process)
-            restored = _restore(reader, _from_snapshot(run, process, spans, more), spans, left_out)
+            restored = _restore(reader, _from_snapshot(run, process, spans, more, alone=alone), spans, left_out)
             _try_out(restored)
             break
         except Exception as error:
+            if not alone:
+                alone = True
+                continue
             culprit = None if reader is None else reader.segment
             if culprit is None or culprit.path in left_out or len(left_out) > _HOSTILE:
                 restored = Restored(Ledger(spans))
@@ -133,7 +137,7 @@ def _try_out(restored: Restored) -> None:
     restored.index.successor(restored.attempt + 1)
 
 
-def _from_snapshot(run: RunDirectory, process: int, spans: Sequence[int], more: bool) -> Restored:
+def _from_snapshot(run: RunDirectory, process: int, spans: Sequence[int], more: bool, *, alone: bool) -> Restored:
     path = run.file("snapshot", process)
     try:
         head, blobs = state_file.read(path, FORM)
@@ -147,7 +151,7 @@ def _from_snapshot(run: RunDirectory, process: int, spans: Sequence[int], more: 
         step = next((Record(ev.START, rules.STEP, 0, "", one.key, one.step, one.start) for one in steps), None)
         reached = Reached(attempt, names, True, (attempt, number, read), phases=phases, step=step)
         restored = Restored(ledger, index, reached, index.last_sign)
-        prove(restored)
+        (prove if alone else _rehearse)(restored)
         return restored
     except (FileNotFoundError, NotADirectoryError):
         return Restored(Ledger(spans))
@@ -165,8 +169,13 @@ def _from_snapshot(run: RunDirectory, process: int, spans: Sequence[int], more: 
 
 def prove(restored: Restored) -> None:
     """Raise an exception if the content of a snapshot is not well-formed; anybody can write a correct checksum."""
-    whole(restored.last_sign)
     _try_out(restored)
+    _rehearse(restored)
+
+
+def _rehearse(restored: Restored) -> None:
+    """Do with a copy of it what a next attempt may do."""
+    whole(restored.last_sign)
     again = restored.ledger.clone(spans=())  # else hours in buckets of ms may pass
     again.feed(_rehearsal(restored.last_sign, restored.attempt + 1, restored.ledger))
     again.totals(restored.last_sign + 2 * _LONG)

@@ -216,7 +216,8 @@ class RecordedRun:
         why = "" if exact else too_large(self.folder, parts=1 if question.others else _QUICK)
         if why or question.records or not question.others:
             own, standing = restore(self.folder.of_job, 0, spans), leader.standing or live(leader.totals)
-            job = recorded_job(self.folder, own, count, standing, _begun(leader.totals), with_events=with_events)
+            begun, shown = _begun(leader.totals), question.others or question.events
+            job = recorded_job(self.folder, own, count, standing, begun, with_events=with_events, with_overview=shown)
             whole = job is not None and not job.notes and job.totals.attempts == leader.totals.attempts
             if why or (job is not None and (question.records or whole)):
                 return job or why
