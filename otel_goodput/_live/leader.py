@@ -17,6 +17,7 @@ from otel_goodput._live.channels import RankChannel
 from otel_goodput._live.job_records import JobRecords
 from otel_goodput._live.live_job import LiveJob
 from otel_goodput._live.publisher import Publisher
+from otel_goodput._live.rank_messages import ClockSigns
 from otel_goodput._live.rank_offsets import RankOffsets
 from otel_goodput._runtime.guard import containing
 from otel_goodput._settings.config import Config
@@ -44,10 +45,11 @@ class Leader:
     ) -> None:
         self._config, self._own, self._run, self._channel, self._began = config, own, run, channel, began
         self.live: LiveJob | None = None
+        self._signs: ClockSigns | None = None  # of the own clock, when updates were exchanged last
         if run is None:
-            self.offsets = RankOffsets(own.clock.signs, lambda _: None)
+            self.offsets = RankOffsets(self._own_signs, lambda _: None)
         else:
-            self.offsets = RankOffsets(own.clock.signs, partial(write_offsets, run, own.rank), read_offsets(run))
+            self.offsets = RankOffsets(self._own_signs, partial(write_offsets, run, own.rank), read_offsets(run))
         self._early: list[RankUpdate] = []  # wait for those of another rank
         self._held = 0  # how many these are, with their steps and pieces
         self._covered, self._turn = handover.Covered(), handover.Turn()
@@ -60,6 +62,7 @@ class Leader:
             for part in self._own.publish(self._channel, update):
                 self._covered.take(self._own.rank, part.known)
         received = self._channel.receive()
+        self._signs = self._own.clock.signs()  # once for all ranks
         shown, self._shown = self._shown, time.monotonic()
         if self.live is not None:
             self.live.feed_own(update)
@@ -70,6 +73,9 @@ class Leader:
                 self.live = self._begin()
         if self.live is not None:
             self._lead(self.live, received, last=last, counted=self._shown - shown > deputy.SILENT_S)
+
+    def _own_signs(self) -> ClockSigns:
+        return self._own.clock.signs() if self._signs is None else self._signs
 
     def _begin(self) -> LiveJob:
         """Begin the account of the job, or go on with that of the attempts before."""
