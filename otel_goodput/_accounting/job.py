@@ -20,6 +20,7 @@ from otel_goodput._accounting.rank_group import Cause as Cause
 from otel_goodput._accounting.rank_group import Costs as Costs
 from otel_goodput._accounting.rank_group import RankGroup
 from otel_goodput._accounting.rank_group import holds_for_job as holds_for_job
+from otel_goodput._accounting.rank_numbers import RankNumbers
 from otel_goodput._accounting.rank_updates import Opened, RankUpdate
 from otel_goodput._accounting.ranks import NEVER, STEP_TIME, Piece, RankStep
 from otel_goodput._accounting.role_account import RoleAccount
@@ -94,7 +95,7 @@ class JobAccount:
         self._roles: dict[str, RoleAccount] = {}
         self._role_of: dict[int, str] = {}
         self._devices: dict[int, int] = {}
-        self._clocks = RankClocks()
+        self._clocks, self._numbers = RankClocks(), RankNumbers()
         self._signs: dict[int, Sign] = {}
         self._latest = self._looked = NOT_KNOWN  # sign of life of any rank, ns
         self._began = NOT_KNOWN  # the first of all, ns
@@ -210,12 +211,14 @@ class JobAccount:
     def feed(self, rank: int, steps: Sequence[RankStep], pieces: Sequence[Piece], known: int, size: int = 0) -> None:
         """Take what `rank` did up to `known` (ns), in order; see :meth:`RankGroup.feed`."""
         self._clocks.compare(rank, steps)
+        self._numbers.look(rank, steps)
         self._role(rank).feed(rank, steps, pieces, known, size)
 
     def feed_whole(self, ranks: Mapping[int, tuple[RankParts, int]], arithmetic: Arithmetic = PLAIN) -> None:
         """Take all that `ranks`, which have joined, did up to a moment (ns) each, before any of them leaves."""
         for rank, (parts, _) in ranks.items():
             self._clocks.compare_whole(rank, parts)
+            self._numbers.look_at_whole(rank, parts)
         roles = {id(role): role for role in map(self._role, ranks)}
         for role in roles.values():
             role.feed_whole({rank: whole for rank, whole in ranks.items() if rank in role.ranks}, arithmetic)
@@ -273,6 +276,11 @@ class JobAccount:
     def clocks_disagree(self) -> Mapping[int, int]:
         """The ranks whose clocks are so far ahead of most others' (ns) that the account rests on nothing."""
         return self._clocks.disagree
+
+    @property
+    def numbered_apart(self) -> Mapping[int, int]:
+        """By how much the numbers of ranks seem to be higher than most others', if that is why they step apart."""
+        return self._numbers.apart if len(self.roles) == 1 and not self.together else {}
 
     @property
     def left_out(self) -> set[int]:

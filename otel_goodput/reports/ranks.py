@@ -283,7 +283,8 @@ def _job_of(
         events if keep and account.together else None,
         account.offsets,
     )
-    notes = missing_note(waits), clocks_note(account.clocks_disagree), *offsets_note(waits), damages.note()
+    of_ranks = missing_note(waits), clocks_note(account.clocks_disagree), numbers_note(account.numbered_apart)
+    notes = *of_ranks, *offsets_note(waits), damages.note()
     return Job(account.totals(at), at, events, standing, waits, tuple(filter(None, notes)), tuple(damages.serious))
 
 
@@ -451,6 +452,23 @@ def clocks_note(ahead: Mapping[int, int]) -> Note | None:
         "clocks of ranks",
         f"The clocks of ranks are too far ahead of the others' to know who waits for whom: {', '.join(off)}. "
         "Synchronize the clocks, for example with NTP.",
+    )
+
+
+def numbers_note(higher: Mapping[int, int]) -> Note | None:
+    """Return the note on ranks whose steps have `higher` numbers than the others' at that time; None if none have."""
+    if not higher:
+        return None
+    which = [
+        f"rank {rank} by {abs(by)} {'higher' if by > 0 else 'lower'}"
+        for rank, by in sorted(higher.items())[:MISSING_LISTED]
+    ]
+    more = f" and {len(higher) - len(which)} more" if len(higher) > len(which) else ""
+    return Note(
+        "numbers of steps",
+        f"Some ranks seem to number the same steps otherwise than the others: {', '.join(which)}{more}. That may be "
+        "why the ranks seem not to step together. Give a step the same number on all ranks, for example with `start=` "
+        "of `steps()`.",
     )
 
 

@@ -408,6 +408,29 @@ def test_a_rank_that_numbers_its_steps_otherwise_or_only_evaluates_is_waited_for
             step = RankStep(number + 1000 * rank, number * NS, (number + 1) * NS)
             numbered.feed(rank, [step], [], (number + 1) * NS)
     assert not numbered.together and numbered.totals().run.categories[Category.PRODUCTIVE] == 300 * NS
+    assert numbered.numbered_apart == {1: 1000} and not account.numbered_apart
+
+
+@pytest.mark.parametrize("higher", [{2: 1}, {0: 1}, {1: -1, 3: 2}])
+def test_ranks_that_number_the_same_steps_otherwise_are_named(higher: dict[int, int]) -> None:
+    account, rng = JobAccount(), random.Random(len(higher))
+    account.expect(range(6))
+    for rank in range(6):
+        account.join(rank, 0)
+    for rank in range(6):
+        steps = list[RankStep]()
+        for number in range(300):
+            begin = number * NS + rng.randrange(NS // 5)
+            end = (number + 1) * NS - rng.randrange(NS // 10)
+            steps.append(RankStep(1 + number + higher.get(rank, 0), begin, end))
+        account.feed(rank, steps, [], 301 * NS)
+    assert not account.together and account.numbered_apart == higher
+
+
+def test_nobody_numbers_steps_otherwise_in_a_sweep() -> None:
+    account = JobAccount()
+    sweep(account, 4)
+    assert not account.together and not account.numbered_apart
 
 
 def test_reports_that_contradict_each_other_raise_nothing_and_add_up() -> None:

@@ -64,10 +64,13 @@ def expected(tracer: TracerOfJobs) -> tuple[list[RankStep], list[Piece]]:
 
 
 def updates(sequence: Sequence[Item], fate: random.Random, often: float, *, whole: bool = True) -> list[RankUpdate]:
-    """The updates of a rank that are taken as `often` as that, the last one at the end; by the clock of the attempt."""
+    """The updates of a rank that are taken as `often` as that, while it has a job, the last one at the end.
+
+    They are by the clock of the attempt.
+    """
     ledger = Ledger()
     ledger.begin_updates(whole=whole)
-    at, latest, taken = 0, 0, list[RankUpdate]()
+    at, latest, taken, begun = 0, 0, list[RankUpdate](), False
     while at < len(sequence):
         batch = sequence[at : at + fate.randint(1, 6)]
         at += len(batch)
@@ -75,7 +78,10 @@ def updates(sequence: Sequence[Item], fate: random.Random, often: float, *, whol
         for event in batch:
             begins = isinstance(event, Event) and event.kind == ev.ATTEMPT
             latest = event.time if begins else max(latest, event.time)
-        if fate.random() < often or at == len(sequence):
+            begun = not begins and (
+                begun or (isinstance(event, Event) and (event.kind, event.phase) == (ev.START, JOB))
+            )
+        if (fate.random() < often and begun) or at == len(sequence):
             update = ledger.take_update(latest, last=whole and at == len(sequence))
             assert update is not None
             taken.append(update)
