@@ -126,7 +126,8 @@ class SpanEmitter(SpanProcessor):
     def postpone(self, make: Callable[[], ReadableSpan], most: int = MOST_WAITING) -> None:
         """Have the span that `make` returns emitted in order, in the background if there is one, unless `most` wait."""
         waiting = self._waiting
-        if len(waiting) >= most and self._thread.is_alive():
+        before = len(waiting)
+        if before >= most and self._thread.is_alive():
             self.dropped += 1
             report_once(
                 "waiting spans",
@@ -138,7 +139,7 @@ class SpanEmitter(SpanProcessor):
         waiting.append(make)
         if not self._background:
             self._emit_here()
-        elif len(waiting) == MANY_WAITING:
+        elif before == MANY_WAITING - 1:
             self._wake.put(None)
 
     def start(self) -> None:

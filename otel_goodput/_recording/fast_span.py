@@ -17,9 +17,9 @@ from typing import Any
 from opentelemetry import context as context_api
 from opentelemetry import trace as trace_api
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, SpanContext, Status, StatusCode
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
 from opentelemetry.util import types
 
 from otel_goodput._accounting import events as ev
@@ -28,14 +28,13 @@ from otel_goodput._journal.records import ERRED, EXPORT, INTERRUPTED, OUTLIER, S
 from otel_goodput._recording import misuse, nesting, plain
 from otel_goodput._recording.decorators import F, decorate
 from otel_goodput._recording.departure import clean_exit
-from otel_goodput._recording.finished import SCOPE, phase_attributes, phase_span
+from otel_goodput._recording.finished import SCOPE, UNSET, PhaseReadableSpan, phase_attributes
 from otel_goodput._recording.ids import SAMPLED, UNSAMPLED, step_trace_id
 from otel_goodput._recording.nesting import PHASE, PHASE_KEY, SPAN_KEY, Nested
 from otel_goodput._recording.plain import error_name
 from otel_goodput._recording.short_span import ShortSpan, alive
 from otel_goodput._recording.step_line import EXPORTED, KEPT, SLOW, THINNED, TIMED, StepLine
 from otel_goodput._runtime.guard import contain, report_once
-from otel_goodput._timeline.span_index import SpanEntry
 from otel_goodput.semconv import ERROR_TYPE, GOODPUT_STEP_DEVICE_DURATION, PHASES
 
 
@@ -115,6 +114,21 @@ class FastSpan(ShortSpan):
         span._outermost, span.thread, span.loop, span._ended = self._outermost, self.thread, self.loop, False
         span._entry, span.touched = self._entry, False
         return span
+
+    def renew(self, phase: int, step: int, key: int, start: int) -> None:
+        """Begin anew as that span: it was exported, and nobody holds it."""
+        self._phase, self.step, self._key, self._start, self._ended = phase, step, key, start, False
+        self._sampled, self.touched, self._parent, self._end = False, False, None, None
+        if self._end_flags:
+            self._end_flags = 0
+
+    def copied(self, end: int) -> Callable[[], ReadableSpan]:
+        """Return what makes the span that ended in an undisturbed turn, which nobody has touched, without this one."""
+        parent = self._parent
+        assert parent is not None
+        return partial(
+            _finished, self._line, self._phase, self.step, self._key, parent, self._start, end, self._end_flags
+        )
 
     def finished(self) -> ReadableSpan:
         """Return the span that ended in an undisturbed turn, for exporters."""
@@ -459,8 +473,7 @@ class FastSpan(ShortSpan):
 
     @property
     def attributes(self) -> Mapping[str, types.AttributeValue]:
-        own = phase_attributes(self._recorded(None, 0), self._trace_number(self.parent))
-        return MappingProxyType(own | dict(self._attributes or {}))
+        return MappingProxyType(self._described(0, self.parent) | dict(self._attributes or {}))
 
     @property
     def links(self) -> Sequence[Link]:
@@ -468,12 +481,11 @@ class FastSpan(ShortSpan):
         links = tuple(self._links or ())
         return (Link(self._line.traces.job_context), *links) if self.parent is None else links
 
-    def _recorded(self, end: int | None, end_flags: int) -> SpanEntry:
+    def _described(self, end_flags: int, parent: SpanContext | None) -> dict[str, types.AttributeValue]:
+        """Return the attributes that follow from its records."""
+        number = 0 if parent is None else self._line.traces.layout.number_of(parent.trace_id) or 0
         flags = ev.NONBLOCKING if self._blocking is False else 0
-        return SpanEntry(self._key, self._phase, self.title, self.step, flags, self._start, 0, 0, end, end_flags)
-
-    def _trace_number(self, parent: SpanContext | None) -> int:
-        return 0 if parent is None else self._line.traces.layout.number_of(parent.trace_id) or 0
+        return phase_attributes(self._phase, self.title, self.step, flags, end_flags, number)
 
     def renumber(self, step: int) -> None:
         self.step, self._parent = step, None
@@ -533,18 +545,32 @@ class FastSpan(ShortSpan):
         """Return the span for exporters: it ended at `end` with these `flags`, and was `device` ns on the device."""
         if not (self._sampled or self._keep):
             self.keep()
-        parent = self._parent or self.parent
-        attributes: Mapping[str, types.AttributeValue] | None = self._attributes
+        line, parent, context = self._line, self._parent or self.parent, self._context
+        events: Sequence[Event] = self._events or ()
+        links: Sequence[Link] = self._links or ()
+        attributes = self._described(flags, parent)
         if parent is None:
-            context, links = self._context or self.identity, self.links
-        else:
-            context = self._context or SpanContext(parent.trace_id, self._key, False, SAMPLED)
-            links = self._links or ()
+            context, links = context or self.identity, self.links
+        elif context is None:
+            context = SpanContext(parent.trace_id, self._key, False, SAMPLED)
         if device is not None:
-            attributes = {GOODPUT_STEP_DEVICE_DURATION: device, **(attributes or {})}
-        entry, number, resource = self._recorded(end, flags), self._trace_number(parent), self._line.emitter.resource
-        events = self._events or ()
-        return phase_span(entry, context, parent, number, resource, attributes, self._name, events, links, self._status)
+            attributes[GOODPUT_STEP_DEVICE_DURATION] = device
+        if self._attributes:
+            attributes.update(self._attributes)
+        name = self._name or self.title or PHASES[self._phase]
+        what = (name, context, parent, line.emitter.resource, attributes, events, links, SpanKind.INTERNAL, None)
+        return PhaseReadableSpan(*what, self._status, self._start, end, SCOPE)  # by position, which is quicker
+
+
+def _finished(
+    line: StepLine, phase: int, step: int, key: int, parent: SpanContext, start: int, end: int, flags: int
+) -> ReadableSpan:
+    """As :meth:`FastSpan.readable`, of a span on which nobody has set anything."""
+    trace = parent.trace_id
+    attributes = phase_attributes(phase, "", step, 0, flags, line.traces.layout.number_of(trace) or 0)
+    context, resource = SpanContext(trace, key, False, SAMPLED), line.emitter.resource
+    what = (PHASES[phase], context, parent, resource, attributes, (), (), SpanKind.INTERNAL, None, UNSET)
+    return PhaseReadableSpan(*what, start, end, SCOPE)
 
 
 def _like(find: Callable[[], StepLine | None], *span: Any) -> AbstractContextManager[trace_api.Span]:

@@ -53,15 +53,17 @@ def is_attempt(span: ReadableSpan) -> bool:
     return isinstance(span, PhaseReadableSpan) and span.name == semconv.ATTEMPT_SPAN
 
 
-def phase_attributes(entry: SpanEntry, number: int) -> dict[str, types.AttributeValue]:
+def phase_attributes(
+    phase: int, name: str, step: int, flags: int, end_flags: int, number: int
+) -> dict[str, types.AttributeValue]:
     """Return the attributes that follow from the records of a phase in trace `number`."""
-    phase, end_flags, kind = entry.phase, entry.end_flags, PHASES[entry.phase]
+    kind = PHASES[phase]
     attributes: dict[str, types.AttributeValue] = {semconv.GOODPUT_PHASE: kind}
-    if entry.step >= 0:
-        attributes[semconv.GOODPUT_STEP] = entry.step
-    if entry.name and kind in NAME_ATTRIBUTES:
-        attributes[NAME_ATTRIBUTES[kind]] = entry.name
-    if entry.flags & ev.NONBLOCKING:
+    if step >= 0:
+        attributes[semconv.GOODPUT_STEP] = step
+    if name and kind in NAME_ATTRIBUTES:
+        attributes[NAME_ATTRIBUTES[kind]] = name
+    if flags & ev.NONBLOCKING:
         attributes[semconv.GOODPUT_BLOCKING] = False
     if number:
         attributes[semconv.GOODPUT_TRACE_NUMBER] = number
@@ -91,7 +93,7 @@ def phase_span(
 
     `attributes` are those that do not follow from the records; `title` is a name that the user gave it later.
     """
-    described = phase_attributes(entry, number)
+    described = phase_attributes(entry.phase, entry.name, entry.step, entry.flags, entry.end_flags, number)
     if attributes:
         described.update(attributes)
     name = title or (entry.name if entry.phase in _NAMED_SO else "") or PHASES[entry.phase]

@@ -28,6 +28,7 @@ from otel_goodput._runtime.guard import guarded
 # provider; a tracer of another provider; a propagator, or code of the user's.
 _NOTE, _OURS, _THEIRS, _OTHER = range(4)
 _DEPTH: Final = 24  # frames looked at
+RESERVED: Final = 2  # in place of `touched`: nobody has, but it is exported, and its trace has room for it
 # By the module of a frame, and modules inside it. The innermost of these frames decides.
 _MODULES: Final = {
     "logging": _NOTE,
@@ -103,7 +104,7 @@ class Nested(trace_api.Span):
     within: context_api.Context = context_api.Context()  # that was current when it was opened
     outer: Nested | None = None  # the phase that the caller was in when it was opened
     _shown: SpanContext | None = None
-    touched = False  # somebody has asked for its identity, or set anything on it
+    touched: int = False  # somebody has asked for its identity, or set anything on it; or RESERVED
     _line: Any  # records it
 
     @property

@@ -6,7 +6,8 @@ exported, or observed on the device, there are two records instead, the first be
 the identity of the load or set anything on its span, that object becomes the span of its step.
 
 A span and its context are used again two turns later, unless somebody still holds them or has touched the span. A task
-that was made in a step holds the context of that step, for example.
+that was made in a step holds the context of that step, for example. If phases are exported, what their spans need is
+copied at their end (:meth:`FastSpan.copied`), and they are used again in turn.
 
 :meth:`Turns.load` and :meth:`Turns.step` look once whether a turn is a quiet one: nothing is exported, due or observed.
 All others are left to `_load` and `_step`. Those return None before they have changed anything if the loop cannot take
@@ -31,7 +32,7 @@ from otel_goodput._journal.records import EXPORT, LOADING, OUTLIER, STEPPING
 from otel_goodput._journal.thinning import pack
 from otel_goodput._recording.fast_span import FastSpan
 from otel_goodput._recording.finished import UNSET
-from otel_goodput._recording.nesting import PHASE, PHASE_KEY, SPAN_KEY
+from otel_goodput._recording.nesting import PHASE, PHASE_KEY, RESERVED, SPAN_KEY
 from otel_goodput._recording.step_line import TIMED, StepLine
 from otel_goodput._recording.trace_layout import ROUTINE
 
@@ -52,10 +53,10 @@ class Turns:
     """
 
     __slots__ = (
-        "_alone", "_announces", "_append", "_attach", "_choice", "_covered", "_current", "_due", "_exports", "_held",
-        "_hooks", "_inside", "_job", "_jobs", "_leave_step", "_left", "_line", "_outside", "_parents", "_policy",
-        "_postpone", "_recent", "_sampler", "_seen", "_short", "_spans", "_spare", "_take", "_thin", "_thread", "_turn",
-        "_volume", "_watched", "latest",
+        "_alone", "_announces", "_append", "_attach", "_choice", "_covered", "_current", "_due", "_every", "_exports",
+        "_held", "_hooks", "_inside", "_job", "_jobs", "_leave_step", "_left", "_line", "_newer", "_older", "_outside",
+        "_parents", "_policy", "_postpone", "_recent", "_sampler", "_seen", "_short", "_spans", "_spare", "_take",
+        "_thin", "_thread", "_turn", "_volume", "_watched", "latest",
     )  # fmt: skip
 
     def __init__(self, line: StepLine) -> None:
@@ -69,6 +70,9 @@ class Turns:
         self._spare: FastSpan | None = None
         self._outside: Context
         self._alone = self._held = 0
+        # The same for exported phases: span and context of the phase before the one that ended last, and of that one.
+        self._older: tuple[FastSpan, Context] | None = None
+        self._newer: tuple[FastSpan, Context] | None = None
         self._choice = 0  # number of the next step that may be sampled
         self._due = 0  # number of the next step whose turn is not a quiet one in any case
         self._watched = True  # none is
@@ -81,6 +85,7 @@ class Turns:
         self._hooks = line.hooks
         self._policy, self._sampler, self._thin = line.policy, line.policy.sampler, line.thinner.waiting.extend
         self._recent, self._take, self._exports = self._sampler.recent.append, line.policy.take, line.policy.detailed
+        self._every = self._sampler.every == 1
         # By phase, while trace and job last: the parent, whether a begin is to be announced, and the id of the trace.
         self._parents: dict[int, tuple[SpanContext | None, bool, int]] = {}
         self._announces = False  # the begin of the span that was sampled last is to be announced
@@ -94,7 +99,7 @@ class Turns:
             self._inside = inside = self._current()
             self._covered = inside.get(SPAN_KEY) is step
             self._volume, self._choice, self._due, self._seen = 0, 0, 0, None
-            self._spare = None
+            self._spare = self._older = self._newer = None
             outside = self._outside = Context()
             self._alone = _references(outside)
             self._held = self._alone + 1 + self._covered
@@ -203,9 +208,9 @@ class Turns:
             load, inside = self._next(step, DATA_LOADING, number, begun, now)
         if (
             number >= self._choice
-            and sampler.would_take(number)
+            and (self._every or sampler.would_take(number))
             and self._exports
-            and self._affords(load, DATA_LOADING)
+            and self._affords(load, DATA_LOADING, number)
         ):
             load._sampled = True
         # Registered as open before anything is recorded, so that it will be ended even if an interrupt comes now.
@@ -228,10 +233,13 @@ class Turns:
             step._end = now
             if flags & OUTLIER:
                 step._end_flags = flags
-            if observation is None:
-                self._postpone(step.finished)
-            else:
+            if observation is not None:
                 observation.then(partial(step.export, now, flags))
+            elif step.touched == RESERVED:
+                self._postpone(step.copied(now))
+                self._older, self._newer = self._newer, (step, before)
+            else:
+                self._postpone(step.finished)
         else:
             self._spare = None if step.touched or step.observation is not None else step
             self._outside = before
@@ -260,7 +268,7 @@ class Turns:
         if exported or due or load.touched:
             step, inside = self._next(load, STEP, number, begun, load._start)
             if due:
-                if self._sampler.take(number) and self._exports and self._affords(step, STEP):
+                if self._sampler.take(number) and self._exports and self._affords(step, STEP, number):
                     step._sampled = True
                 self._choice = self._sampler.due
         if self._choice > number + 1 and not self._watched:
@@ -290,7 +298,7 @@ class Turns:
             step._phase, step._key = STEP, begun
         else:
             load._ended = True
-            self._inside = inside
+            before, self._inside = self._inside, inside
             self._attach(inside)
             if step._outermost:
                 PHASE.set(step)
@@ -298,7 +306,11 @@ class Turns:
                 line.announce(step)
             if exported:
                 load._end = now
-                self._postpone(load.finished)
+                if load.touched == RESERVED:
+                    self._postpone(load.copied(now))
+                    self._older, self._newer = self._newer, (load, before)
+                else:
+                    self._postpone(load.finished)
         if not number & TIMED:
             line.sample_overhead(line.clock() - now)
         return step
@@ -344,6 +356,12 @@ class Turns:
 
     def _next(self, before: FastSpan, phase: int, number: int, key: int, start: int) -> tuple[FastSpan, Context]:
         """Return a new span that begins where `before` ends, at `start` (ns), and the context inside it."""
+        if (older := self._older) is not None:
+            self._older = None
+            span, inside = older
+            if _references(span) == self._held and _references(inside) == self._alone:
+                span.renew(phase, number, key, start)
+                return span, inside
         span = before.next_in_loop(phase, number, key, start)
         inside = Context(before.within)
         _set(inside, PHASE_KEY, span)  # nobody has this context yet; from then on, it does not change
@@ -351,18 +369,17 @@ class Turns:
             _set(inside, SPAN_KEY, span)
         return span, inside
 
-    def _affords(self, span: FastSpan, phase: int) -> bool:
+    def _affords(self, span: FastSpan, phase: int, number: int) -> bool:
         """Reserve room for a sampled span in its trace; return False if there is none."""
-        line = self._line
-        number, job = span.step, line.traces.job_span
+        job = self._line.traces.job_span
         if number >= self._volume or job is not self._job:
-            steps = line.traces.layout.steps
+            steps = self._line.traces.layout.steps
             self._parents.clear()
             self._volume, self._job = (number // steps + 1) * steps, job
         known = self._parents.get(phase)
         if known is None:
             parent = span.parent
-            known = self._parents[phase] = parent, line.announces(span), 0 if parent is None else parent.trace_id
+            known = self._parents[phase] = parent, self._line.announces(span), 0 if parent is None else parent.trace_id
         span._parent, self._announces, trace = known
-        span.touched = True
+        span.touched = RESERVED if trace else True
         return not trace or self._take(trace, ROUTINE)

@@ -133,12 +133,22 @@ def test_a_task_keeps_the_step_in_which_it_was_made(recording: Recording) -> Non
     assert parent(late) == shown.span_id == identity(recording.spans("step")[5])
 
 
-def test_whoever_holds_a_step_keeps_that_step(recording: Recording) -> None:
+@pytest.mark.parametrize("sampling", [1, 100])
+def test_whoever_holds_a_step_keeps_that_step(record: Record, sampling: int) -> None:
     """Objects of undisturbed turns are used again, but none that somebody can still see."""
+    recording = record(step_sampling=sampling)
+    loads: dict[int, Any] = {}
+
+    def batches() -> Iterator[int]:
+        for number in range(400):
+            if number % 50 == 5:
+                loads[number] = trace.get_current_span()
+            yield number
+
     spans: dict[int, Any] = {}
     inside: dict[int, contextvars.Context] = {}
     with goodput.job():
-        for step, _ in goodput.steps(range(400)):
+        for step, _ in goodput.steps(batches()):
             if step % 50 == 10:
                 spans[step] = goodput.current_step()
             if step % 50 == 20:
@@ -149,6 +159,9 @@ def test_whoever_holds_a_step_keeps_that_step(recording: Recording) -> None:
                 goodput.current_step().add_event("seen")
     assert {step: span.step for step, span in spans.items()} == {step: step for step in range(10, 400, 50)}
     assert all(span.closed for span in spans.values())
+    if sampling == 1:
+        kept = {(span.name, span.step, span.sampled) for span in loads.values()}
+        assert kept == {("data_loading", step, True) for step in range(5, 400, 50)}
     seen: dict[int, Any] = {step: copied.run(trace.get_current_span) for step, copied in inside.items()}
     assert {step: span.step for step, span in seen.items()} == {step: step for step in range(20, 400, 50)}
     exported = {attributes(span)["goodput.step"]: span for span in recording.spans("step")}
@@ -156,6 +169,7 @@ def test_whoever_holds_a_step_keeps_that_step(recording: Recording) -> None:
         assert attributes(span).get("theirs") == (step if step % 50 == 30 else None)
         assert bool(span.events) == (step % 50 == 40)
     assert exported.keys() >= {30, 40, 80, 90}
+    assert sampling > 1 or len(exported) == 400
 
 
 def test_a_step_without_room_in_its_trace_leaves_nothing_to_the_next_trace() -> None:
