@@ -78,6 +78,7 @@ class SharedList(Generic[T]):
         return SharedList(islice(self, at, None))
 
 
+FEW: Final = 256  # elements whose plain forms may be made at once
 _FIELD: Final = 1 << 63  # numbers of the journal fit a signed field of 64 bits
 _LONGEST: Final = 1 << 16  # characters of a text
 _MOST: Final = 1 << 24  # elements of a collection that has no bound of its own
@@ -87,10 +88,14 @@ Blob: TypeAlias = "array[int] | bytes"
 
 
 class Blobs:
-    """Raw bytes beside the plain data: written in some order, and taken back in the same."""
+    """Raw bytes beside the plain data: written in some order, and taken back in the same.
 
-    def __init__(self, data: bytes = b"") -> None:
+    With `later`, plain data may have lists that are made when they are read, see :class:`Later`.
+    """
+
+    def __init__(self, data: bytes = b"", *, later: bool = False) -> None:
         self.written: list[Blob] = []
+        self.later = later
         self._data = data
         self._at = 0
 
@@ -249,8 +254,29 @@ class Shared(Each):
     def __init__(self, inner: Kind, most: int = _MOST) -> None:
         super().__init__(inner, most, SharedList)
 
+    def dump(self, value: Any, blobs: Blobs) -> Any:
+        inner = self.inner
+        if blobs.later and isinstance(inner, Pairs) and inner.lasting and len(value) > FEW:
+            return Later(value.copy(), lambda one: inner.dump(one, blobs))
+        return super().dump(value, blobs)
+
     def copy(self, value: Any) -> Any:
         return value.copy()
+
+
+class Later(Sequence[Any]):
+    """Plain forms that are made when they are read, because those of all elements at once take far more memory."""
+
+    def __init__(self, elements: SharedList[Any], dump: Callable[[Any], Any]) -> None:
+        self._elements, self._dump = elements, dump
+
+    def __len__(self) -> int:
+        return len(self._elements)
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return [self._dump(self._elements[each]) for each in range(*at.indices(len(self)))]
+        return self._dump(self._elements[at])
 
 
 class Pairs(Each):
@@ -259,6 +285,7 @@ class Pairs(Each):
     def __init__(self, key: Kind, inner: Kind, most: int = _MOST, *, replaced: bool = False) -> None:
         super().__init__(Row(key, inner), most)
         self._values, self.shared = inner, replaced
+        self.lasting = replaced and inner.plain  # later, the plain form of a dictionary is the same, and has no blobs
 
     def dump(self, value: Any, blobs: Blobs) -> Any:
         return super().dump(value.items(), blobs)

@@ -551,10 +551,13 @@ class Ledger(State):
         cursor.close(dead=dead)
         return cursor
 
-    def dump(self) -> tuple[dict[str, Any], list[Blob]]:
-        """Everything a restart needs, as (JSON-able head, blobs). Events fed later do not change it."""
+    def dump(self, *, later: bool = False) -> tuple[dict[str, Any], list[Blob]]:
+        """Everything a restart needs, as (JSON-able head, blobs). Events fed later do not change it.
+
+        With `later`, long lists in the head are :class:`~otel_goodput._accounting.codec.Later`.
+        """
         self._disperse()
-        blobs = Blobs()
+        blobs = Blobs(later=later)
         return self.to_plain(blobs), blobs.written
 
     @classmethod

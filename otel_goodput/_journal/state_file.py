@@ -17,7 +17,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from otel_goodput._accounting.codec import Blob
+from otel_goodput._accounting.codec import FEW, Blob, Later
 from otel_goodput._journal.records import NewerVersion
 from otel_goodput._runtime import files
 from otel_goodput._runtime.files import TooLarge
@@ -26,7 +26,7 @@ FRAME: Final = struct.Struct("<8sH32s")  # magic, version, SHA-256 of the versio
 SIZES: Final = struct.Struct("<II")  # of the packed head, and of the unpacked one
 LEVEL: Final = 6  # of zlib;
 QUICK: Final = 1  # for a head, which a loop has written over and over: a tenth more bytes in a fifth of the time
-PART: Final = 256  # elements of a list that are encoded at once
+PART: Final = FEW  # elements of a list that are encoded at once
 
 
 class Form(NamedTuple):
@@ -52,7 +52,7 @@ def _texts(value: Any) -> Iterator[bytes]:
             yield from _texts(inner)
             before = b","
         yield b"}" if value else b"{}"
-    elif isinstance(value, (list, tuple)) and len(value) > PART:
+    elif isinstance(value, (list, tuple, Later)) and len(value) > PART:
         before = b"["
         for at in range(0, len(value), PART):
             yield before + json.dumps(value[at : at + PART], separators=(",", ":"))[1:-1].encode()

@@ -316,7 +316,7 @@ class Keeper:
             self._kept += journal.take_full()  # calls of totals() drain the journal, too
             current = self._drained()
             position: Position = (journal.attempt, current.number, current.read)
-            state = account.ledger.dump()
+            state = account.ledger.dump(later=True)
         self._follow((current.number, current.read), current)
         try:
             write_snapshot(run, journal.process, state, self.index, journal.names, position)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from time import process_time
 
 import pytest
@@ -13,6 +14,7 @@ from otel_goodput._accounting import Ledger, rules
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.buckets import BUCKETS, HELD
 from otel_goodput._accounting.events import Event
+from otel_goodput._journal.state_file import text_of
 
 S = 10**9
 SPANS = (60 * S, 600 * S)
@@ -84,3 +86,33 @@ def test_a_short_window_beside_a_long_one_takes_no_buckets_without_number() -> N
     assert again.totals(at) == totals
     again.add_windows((600 * S,))
     assert again.totals(at).rolling[:2] == totals.rolling
+
+
+def test_a_long_list_of_a_snapshot_is_made_when_it_is_written_and_as_it_was() -> None:
+    """A snapshot of a day's buckets at once would take far more memory than the account itself."""
+    ledger = Ledger((60 * S, 3600 * S))
+    ledger.feed([Event(BEGIN, ev.ATTEMPT, step=0), Event(BEGIN, ev.START, rules.JOB, 1)])
+    steps = []
+    for number in range(3000):
+        begin, end = BEGIN + number * S, BEGIN + number * S + 9 * S // 10
+        steps.append(Event(begin, ev.START, rules.STEP, 2 + number, number))
+        steps.append(Event(end, ev.END, rules.STEP, 2 + number, number))
+    ledger.feed(steps)
+    at_once, peaks = ledger.dump()[0], []
+    tracemalloc.start()
+    try:
+        for later in (False, True):
+            tracemalloc.reset_peak()
+            before = tracemalloc.get_traced_memory()[0]
+            head, _ = ledger.dump(later=later)
+            if later:  # steps are lost that are in closed buckets
+                ledger.feed([Event(BEGIN + 3000 * S, ev.START, rules.STEP, 5000, 100)])
+                tracemalloc.reset_peak()
+            text = text_of(head)
+            peaks.append(tracemalloc.get_traced_memory()[1] - before)
+            assert json.loads(text) == json.loads(json.dumps(at_once))
+            del head, text
+    finally:
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] * 3 // 4
+    assert text_of(ledger.dump()[0]) != json.dumps(at_once, separators=(",", ":")).encode()
