@@ -142,6 +142,7 @@ _MODULES: Final = (
     "scipy torch torchvision lightning accelerate deepspeed transformers datasets keras tensorflow"
 )
 _DISTRIBUTIONS: Final = {"opentelemetry": "opentelemetry-api", "haiku": "dm-haiku"}  # named otherwise
+_installed: Final[dict[str, str]] = {}  # versions that were read from files of distributions, for it takes a while
 LIBRARIES: Final = {name: _DISTRIBUTIONS.get(name, name.replace(".", "-")) for name in _MODULES.split()}
 
 
@@ -344,9 +345,10 @@ def versions() -> dict[str, str]:
         version = getattr(sys.modules[module], "__dict__", {}).get("__version__")
         if not isinstance(version, str):
             try:
-                version = metadata.version(distribution)
+                version = _installed.get(distribution) or metadata.version(distribution)
             except Exception:  # it is there under another name, or its files are no longer there
                 continue
+            _installed[distribution] = version
         known[distribution] = encodable(version)[:100]
     return known
 

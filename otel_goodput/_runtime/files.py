@@ -422,6 +422,17 @@ def exists(path: Path) -> bool:
     return _regular_one(path) is not None
 
 
+def is_nowhere(path: Path) -> bool:
+    """Whether there is nothing at `path`, nor a link; False too if that cannot be known."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
 def version(path: Path) -> tuple[int, int]:
     """Return the size (bytes) and the time of the last change (ns) of a regular file; (0, 0) if there is none."""
     about = _regular_one(path)
@@ -521,23 +532,25 @@ def _inside(folder: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _walk(path: Path, *, make: int | None = None, look: Callable[[Path, int], None] = lambda *_: None) -> int:
+def _walk(path: Path, *, make: int | None = None, look: Callable[[Path, int], None] | None = None) -> int:
     """Open a folder part by part from the root, calling `look` with each; returns the descriptor of the last.
 
     Missing parts are made with the mode `make`, if it is given.
     """
-    path = path.absolute()
-    place = Path(path.anchor)
-    folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    parts = path.absolute().parts
+    folder = os.open(parts[0], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        look(place, folder)
-        for part in path.parts[1:]:
-            place /= part
-            with _naming(place):
+        if look is not None:
+            look(Path(parts[0]), folder)
+        for at, part in enumerate(parts[1:], 2):
+            try:
                 below = _step(part, folder, make)
+            except OSError as error:
+                raise _named(error, Path(*parts[:at])) from None
             above, folder = folder, below
             os.close(above)
-            look(place, folder)
+            if look is not None:
+                look(Path(*parts[:at]), folder)
     except BaseException:
         os.close(folder)
         raise
@@ -571,6 +584,11 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR) and path.is_symlink():
-            raise OSError(errno.ELOOP, "it is a link, which is not followed", str(path)) from None
-        raise OSError(error.errno, error.strerror or str(error), str(path)) from None
+        raise _named(error, path) from None
+
+
+def _named(error: OSError, path: Path) -> OSError:
+    """Return the error of an operation on `path`."""
+    if error.errno in (errno.ELOOP, errno.ENOTDIR) and path.is_symlink():
+        return OSError(errno.ELOOP, "it is a link, which is not followed", str(path))
+    return OSError(error.errno, error.strerror or str(error), str(path))

@@ -130,6 +130,7 @@ def _seat(given_index: int | None, given_count: int | None, environ: Mapping[str
 
     `given_index` and `given_count` are those of arguments and of our variables.
     """
+    environ = dict(environ)  # each look at os.environ encodes a name, and most of a hundred are not there
     sources = placement.places(environ)
     if given_index is not None and given_count is not None:
         rank, size = placement.Reading(given_index, "process_index"), placement.Reading(given_count, "process_count")

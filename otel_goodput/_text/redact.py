@@ -209,6 +209,8 @@ _SHORT: Final = 256  # characters of a text that is remembered: the same ones co
 
 def printable(text: str) -> str:
     """Replace each unprintable character, line breaks included, by ``?``: a job's name must not move the cursor."""
+    if text.isprintable():
+        return text
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 

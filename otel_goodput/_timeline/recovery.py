@@ -67,6 +67,8 @@ def restore(run: RunDirectory, process: int = 0, spans: Sequence[int] = (), *, m
     It does not raise, whatever the files contain: what cannot be read is left out, reported and logged. `spans` are the
     lengths of the rolling windows, ns; with `more`, those that a snapshot has are kept as well.
     """
+    if files.is_nowhere(run.path):
+        return Restored(Ledger(spans))
     with files.held(run.journal):
         return _restored(run, process, spans, more)
 
