@@ -107,18 +107,13 @@ class RankGroup:
         self.costs = Costs()
         settled = self.ledger.settled
         reached = NOT_KNOWN if settled.begin is None else settled.now
-        self.merger = self._new_merger(spread, reached, expected)
+        self.merger: RankMerger = ColumnMerger(spread, reached, expected, self._is_saved)
         self._alignment = RankAlignment(lambda *what: self.merger.feed(*what), lambda: bool(self.merger.expected))
         self._events = JobEvents(self.ledger)
         self._record = self.ledger.feed if record is None else record
         self._leaders: deque[Event] = deque()
         self._limit: Event | None = None  # of steps, that the leader set last
         self._silent = NOT_KNOWN  # the last sign of life of the job, ns, if it is away
-
-    def _new_merger(self, spread: int, reached: int, expected: set[int] | None = None) -> RankMerger:
-        merger = ColumnMerger(spread, reached, expected)
-        merger.is_saved = self._is_saved
-        return merger
 
     def _is_saved(self, number: int, begin: int, end: int) -> bool:
         """Whether a checkpoint that the leader began to save between two moments (ns) is durable and has a step."""
@@ -235,7 +230,7 @@ class RankGroup:
         self._record(self._with_noted(self._events.events(merger.undecided(end)), noted))
         self._record(self._events.end(end, failed=failed))
         self._leaders.clear()
-        self.merger = self._new_merger(merger.spread, end)
+        self.merger = ColumnMerger(merger.spread, end, is_saved=self._is_saved)
         self.merger.common, self.merger.apart = merger.common, merger.apart
 
     def ledger_at(self, moment: int) -> Ledger:

@@ -48,14 +48,20 @@ class RankMerger:
         spread: how far clocks of two ranks may be apart, ns.
         reached: what the job did before this moment has been decided already, ns.
         expected: ranks that have not joined yet, without which nothing is decided.
+        is_saved: returns whether a checkpoint that was begun between two moments (ns), and is durable, has a step.
 
     Attributes:
         reached: what the job did before this moment is decided, ns; ``NOT_KNOWN`` before its first step.
         common, apart: steps of at least two ranks; those of them that say that the ranks do not step together.
-        is_saved: returns whether a checkpoint that was begun between two moments (ns), and is durable, has a step.
     """
 
-    def __init__(self, spread: int = 0, reached: int = NOT_KNOWN, expected: set[int] | None = None) -> None:
+    def __init__(
+        self,
+        spread: int = 0,
+        reached: int = NOT_KNOWN,
+        expected: set[int] | None = None,
+        is_saved: Callable[[int, int, int], bool] = lambda number, begin, end: False,
+    ) -> None:
         self.spread = spread
         self.reached = self._before = reached
         self.expected = set[int]() if expected is None else expected
@@ -67,7 +73,7 @@ class RankMerger:
         self._open = NOBODY  # rank whose open step has to end first
         self._broken = NO_STEP  # number of the latest step, if a death ended it
         self._number = NO_STEP  # of the job's latest step that was completed
-        self.is_saved: Callable[[int, int, int], bool] = lambda number, begin, end: False
+        self._is_saved = is_saved
         self._stepped = False  # a step was decided; before the first one, all ranks are expected to take it
         self._decided: list[Stretch | JobStep] = []
 
@@ -426,7 +432,7 @@ class RankMerger:
         if number <= self._number or number == self._broken:
             return False
         begin, end = min(step.begin for step in members.values()), max(step.end for step in members.values())
-        return self.is_saved(number, begin, end)
+        return self._is_saved(number, begin, end)
 
     def _hung(self, rank: int, step: RankStep) -> bool:
         """Whether another rank was away when `step` ended, so that it could not be completed."""
