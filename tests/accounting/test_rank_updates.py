@@ -392,7 +392,7 @@ def test_more_steps_than_fit_come_in_groups_that_add_up(alone: bool) -> None:
 
 
 @pytest.mark.usefixtures("few")
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, 3])
 def test_ranks_that_change_the_size_of_their_groups_at_different_steps_step_together(seed: int) -> None:
     loop, account, alone = fast_loop(12_000, 20_000), JobAccount(), JobAccount()
     ranks = [updates(loop, random.Random(2 * seed + rank), 0.1, whole=False) for rank in range(2)]

