@@ -34,7 +34,7 @@ from otel_goodput._settings import config
 
 NS = 1_000_000_000
 ROUND_S = ranks.EVERY_S
-WARM = 3  # rounds that are not counted
+WARM = 10  # rounds that are not counted: the leader comes to know so many ranks in each
 RANKS, PACE = 512, 2
 FAST_RANKS, FAST_PACE = 8, 2_000
 LEADER, PUBLISHER, STORED = 0.01, 0.0005, 1024  # of a core; of a core; bytes a rank and second

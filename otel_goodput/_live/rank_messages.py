@@ -1,13 +1,17 @@
 """What a rank publishes as bytes: an update of its own partition, and who it is.
 
 Steps and pieces are one sequence, in which most begin where the one before ended and have the next number: then only
-their lengths are written. A step and its load take some twelve bytes. What comes from another process is not trusted.
+their lengths are written. Turns of a loop, which are a piece and a step each, are written and read together, as a run,
+in eight bytes each. What comes from another process is not trusted.
 """
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Sequence
 from heapq import merge
+from itertools import accumulate, islice, repeat
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -18,7 +22,7 @@ from otel_goodput._accounting.rules import CUSTOM, CUT_OUT, RECOVERY
 from otel_goodput._text.redact import encodable
 from otel_goodput.semconv import CATEGORIES
 
-VERSION: Final = 3  # one of version 2 says nothing of how many steps a group has
+VERSION: Final = 4  # ranks of one job run the same version, and no message is read again later
 MOST: Final = 64 << 10  # bytes of a message
 TEXT: Final = 255  # bytes of a host, a role and a name
 NAMES: Final = 64  # custom names in a message; the others are OVERFLOW
@@ -32,8 +36,11 @@ _LARGEST: Final = (1 << 62) - 1  # of all numbers
 _make: Final = tuple.__new__  # a third of the time of a named tuple's constructor
 _ROOM: Final = 9  # bytes of a number
 # Flags of an element: it does not begin where the one before ended; it is a step; that has another number than the next
-# one; that has flags; that is open; that stands for several. Above the first two, a piece has its category.
-_GAP, _STEP, _JUMP, _FLAGS, _OPEN, _GROUP = 1, 2, 4, 8, 16, 32
+# one; that has flags; that is open; that stands for several; the step is the first one of a run. Above the first two, a
+# piece has its category.
+_GAP, _STEP, _JUMP, _FLAGS, _OPEN, _GROUP, _RUN = 1, 2, 4, 8, 16, 32, 64
+_FEWEST: Final = 2  # turns of a run
+_LONGEST: Final = (1 << 32) - 1  # piece or step in a run, ns
 
 
 class MessageTooLarge(ValueError):
@@ -75,6 +82,16 @@ class RankMessage(NamedTuple):
     devices: int
     clock: ClockSigns
     update: RankUpdate
+
+
+class _Run(NamedTuple):
+    """Turns of a loop without a gap: a piece of this category and a step each, the first of which has this number."""
+
+    begin: int
+    end: int
+    number: int
+    turns: int
+    category: int
 
 
 class _Writer:
@@ -151,6 +168,14 @@ class _Reader:
         self.at = len(self.data)
         return numbers
 
+    def lengths(self) -> Sequence[int]:
+        """Return the lengths of the pieces and steps in all runs, ns."""
+        size = 4 * self.count(MOST)
+        begin, self.at = self.at, self.at + size
+        if self.at > len(self.data):
+            raise ValueError("it is cut short")
+        return _in_order(array("I", self.data[begin : self.at]))
+
     def signed(self) -> int:
         return _signed(self.count())
 
@@ -212,12 +237,17 @@ def encode(message: RankMessage) -> bytes:
             writer.count(places[opened.name])
         writer.signed(opened.number)
         writer.maybe(opened.since, update.at)
-    writer.count(len(update.steps) + len(update.pieces))
-    place, following = update.known, 0
     both: tuple[Sequence[RankStep | Piece], ...] = (update.steps, update.pieces)
-    for one in merge(*both, key=attrgetter("begin")):
+    elements, lengths = _in_runs(list(merge(*both, key=attrgetter("begin"))))
+    writer.count(len(lengths))
+    writer.data += _in_order(lengths).tobytes()
+    writer.count(len(elements))
+    place, following = update.known, 0
+    for one in elements:
         gap = one.begin != place
-        if isinstance(one, RankStep):
+        if isinstance(one, _Run):
+            writer.count(gap * _GAP | _STEP | _RUN)
+        elif isinstance(one, RankStep):
             jump, opens = one.number != following, one.end == NOT_KNOWN
             group = (one.steps > 1) * _GROUP
             writer.count(gap * _GAP | _STEP | jump * _JUMP | (one.flags != 0) * _FLAGS | opens * _OPEN | group)
@@ -226,6 +256,12 @@ def encode(message: RankMessage) -> bytes:
             writer.count(category << 2 | gap * _GAP)
         if gap:
             writer.signed(one.begin - place)
+        if isinstance(one, _Run):
+            for number in (one.category, one.turns):
+                writer.count(number)
+            writer.signed(one.number - following)
+            place, following = one.end, one.number + one.turns
+            continue
         place = one.begin
         if one.end != NOT_KNOWN:
             writer.count(one.end - one.begin)
@@ -246,6 +282,55 @@ def encode(message: RankMessage) -> bytes:
     return bytes(writer.data)
 
 
+def _in_runs(elements: Sequence[RankStep | Piece]) -> tuple[list[RankStep | Piece | _Run], array[int]]:
+    """Put turns of a loop together; also return the lengths of the pieces and steps in runs, ns."""
+    fewer, lengths, at = list[RankStep | Piece | _Run](), array("I"), 0
+    while at < len(elements):
+        turns = _turns(elements, at)
+        if turns < _FEWEST:
+            fewer.append(elements[at])
+            at += 1
+            continue
+        run = elements[at : at + 2 * turns]
+        piece, first = run[:2]
+        assert isinstance(piece, Piece)
+        assert isinstance(first, RankStep)
+        fewer.append(_Run(piece.begin, run[-1].end, first.number, turns, piece.category))
+        lengths.extend([one.end - one.begin for one in run])
+        at += len(run)
+    return fewer, lengths
+
+
+def _turns(elements: Sequence[RankStep | Piece], at: int) -> int:
+    """Return how many turns of a run there are from the element `at` on."""
+    turns = place = following = category = 0
+    for piece, step in zip(islice(elements, at, None, 2), islice(elements, at + 1, None, 2), strict=False):
+        if not (isinstance(piece, Piece) and isinstance(step, RankStep)):
+            break
+        if not turns:
+            place, following, category = piece.begin, step.number, piece.category
+        if (
+            (piece.begin, piece.end, piece.category, step.number) != (place, step.begin, category, following)
+            or piece.name
+            or category < 0
+            or category == CUSTOM
+            or step.begin - piece.begin > _LONGEST
+            or not 0 < step.end - step.begin <= _LONGEST
+            or step.flags
+            or step.steps > 1
+        ):
+            break
+        turns, place, following = turns + 1, step.end, following + 1
+    return turns
+
+
+def _in_order(lengths: array[int]) -> array[int]:
+    """Return numbers in the order of bytes of a message, which is little-endian, or of this machine."""
+    if sys.byteorder != "little":
+        lengths.byteswap()
+    return lengths
+
+
 def decode(data: bytes) -> RankMessage:
     """Return the message that is in `data`. Raises ValueError: it is none, damaged, or contradicts itself."""
     if len(data) > MOST:
@@ -257,7 +342,7 @@ def decode(data: bytes) -> RankMessage:
 
 
 def _decoded(reader: _Reader) -> RankMessage:
-    if not 2 <= reader.count() <= VERSION:
+    if reader.count() != VERSION:
         raise ValueError("a message of another version")
     number, attempt, pid = reader.count(), reader.count(), reader.count()
     host, role, devices = reader.text(), reader.text(), reader.count(LARGEST_COUNT)
@@ -276,12 +361,26 @@ def _decoded(reader: _Reader) -> RankMessage:
         opened = Opened(category, name, reader.signed(), reader.maybe(at))
     steps, pieces = list[RankStep](), list[Piece]()
     place, following, several = known, 0, len(CATEGORIES) << 2
-    count, numbers = reader.count(len(reader.data)), iter(reader.rest())
-    for _, kind in zip(range(count), numbers, strict=False):
+    lengths, taken = reader.lengths(), 0
+    left_over, numbers = reader.count(len(reader.data)), iter(reader.rest())
+    for kind in numbers:
+        left_over -= 1
         begin = place
         if kind & _GAP:
             begin += _signed(next(numbers))
-        if kind & _STEP:
+        if kind & _RUN and kind & _STEP:
+            category, turns, following = next(numbers), next(numbers), following + _signed(next(numbers))
+            run, taken = lengths[taken : taken + 2 * turns], taken + 2 * turns
+            if taken > len(lengths) or category >= len(CATEGORIES) or category == CUSTOM:
+                raise ValueError("a run that there is none of")
+            moments = list(accumulate(run, initial=begin))
+            begins, ends, place = moments[1::2], moments[2::2], moments[-1]
+            loads = zip(moments[::2], begins, repeat(category), repeat(""), strict=False)
+            pieces += map(_make, repeat(Piece), loads)
+            bodies = zip(range(following, following + turns), begins, ends, repeat(0), repeat(1), strict=False)
+            steps += map(_make, repeat(RankStep), bodies)
+            following += turns
+        elif kind & _STEP:
             if kind & _OPEN:
                 end, place = NOT_KNOWN, begin
             else:
@@ -298,7 +397,7 @@ def _decoded(reader: _Reader) -> RankMessage:
             category = kind >> 2 if kind < several else _category(kind >> 2)
             name = names[next(numbers)] if category == CUSTOM else ""
             pieces.append(_make(Piece, (begin, place, category, name)))
-    if len(steps) + len(pieces) < count or next(numbers, None) is not None:
+    if left_over or taken != len(lengths):
         raise ValueError("it is not as long as it says")
     update = RankUpdate(joined, known, at, left, steps, pieces, opened, size)
     _prove(update)
