@@ -366,7 +366,7 @@ def test_the_documents_name_every_tag() -> None:
     assert not [tag for tag in (*tags, MEAN_STEP_TIME) if f"`{tag}`" not in text]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_tensorboard_shows_them_in_a_browser(tmp_path: Path, port: int) -> None:
     with job(tmp_path) as recorder:
         train(recorder, 0, 20)

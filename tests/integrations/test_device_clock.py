@@ -571,7 +571,9 @@ if sys.argv[2] == "leave":
 """
 
 
-@pytest.mark.parametrize(("how", "status"), [("end", 0), ("raise", 1), ("exit", 3), ("leave", 4)])
+@pytest.mark.parametrize(
+    ("how", "status"), [("end", 0), pytest.param("raise", 1, marks=pytest.mark.release), ("exit", 3), ("leave", 4)]
+)
 def test_it_does_not_stand_in_the_way_of_the_end(tmp_path: Path, how: str, status: int) -> None:
     """Steps are on the device when the process ends: no abort, no wait for long."""
     began = time.monotonic()

@@ -486,7 +486,7 @@ print(report["clock"], report["steps"]["kept"], spent, busy)
 """
 
 
-@pytest.mark.parametrize("where", ["one", "one, then all", "two apart"])
+@pytest.mark.parametrize("where", [pytest.param("one", marks=pytest.mark.release), "one, then all", "two apart"])
 def test_a_program_that_uses_a_part_of_the_devices(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mark on all devices is no mark of the work on one of them, and the other way round.
 
@@ -567,7 +567,9 @@ if sys.argv[2] == "exit":
 """
 
 
-@pytest.mark.parametrize(("how", "status"), [("end", 0), ("raise", 1), ("exit", 3)])
+@pytest.mark.parametrize(
+    ("how", "status"), [("end", 0), ("raise", 1), pytest.param("exit", 3, marks=pytest.mark.release)]
+)
 def test_it_does_not_stand_in_the_way_of_the_end(tmp_path: Path, how: str, status: int) -> None:
     """A thread waits for marks in C++ while the process ends: no abort, no wait for long."""
     began = time.monotonic()

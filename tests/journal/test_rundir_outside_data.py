@@ -214,9 +214,15 @@ def contents(folder: Path) -> dict[str, bytes]:
 EXTREME = (-(2**63), -1, 0, 1, 2**62, 2**63 - 1)
 
 
-@pytest.mark.parametrize("time", EXTREME)
-@pytest.mark.parametrize("number", EXTREME)
-def test_extreme_numbers(time: int, number: int, past: Path, record: Callable[..., Recording]) -> None:
+@pytest.mark.parametrize(
+    ("number", "time"),
+    [
+        pytest.param(number, time, marks=[pytest.mark.release] * ((i + k) % 2))
+        for i, number in enumerate(EXTREME)
+        for k, time in enumerate(EXTREME)
+    ],
+)
+def test_extreme_numbers(number: int, time: int, past: Path, record: Callable[..., Recording]) -> None:
     """Sound records whatever they say."""
     parts = [body(kind, 0, 0xFFFF, 0, 2**64 - 1, number, time) for kind in records.KINDS if kind < records.NAME]
     parts += [body(ev.START, phase, 0, 5, phase + 7, number, time) for phase in range(records.KINDS[ev.START])]

@@ -277,7 +277,7 @@ def test_on_a_laptop_spans_go_to_jaeger_and_metrics_to_prometheus(tmp_path: Path
         assert (where / "goodput.otlp.json").stat().st_size > 0
 
 
-@pytest.mark.parametrize("name", ["job", "jobset-restricted", "gateway"])
+@pytest.mark.parametrize("name", [pytest.param("job", marks=pytest.mark.release), "jobset-restricted", "gateway"])
 def test_a_broken_queue_keeps_a_pod_s_collector_for_a_moment_only(name: str, tmp_path: Path) -> None:
     """Also where it has broken while the pod runs: its containers are started anew until they run."""
     place, init = (each.under(tmp_path / "pod") for each in (kubernetes(name), queues(name)))
