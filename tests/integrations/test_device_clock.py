@@ -284,10 +284,22 @@ LENGTHS = {
     "getting shorter": [30 - at // 4 for at in range(80)],
     "short": [4] * 200,
 }
+BOTH_WAYS = {"steady", "short"}  # of the others each is host-bound or device-bound, in turns; both before a release
 
 
-@pytest.mark.parametrize("ahead", [0, 2], ids=["host-bound", "device-bound"])
-@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize(
+    ("lengths", "ahead"),
+    [
+        pytest.param(
+            lengths,
+            ahead,
+            marks=[pytest.mark.release] * (name not in BOTH_WAYS and (at + way) % 2),
+            id=f"{name}-{bound}",
+        )
+        for at, (name, lengths) in enumerate(LENGTHS.items())
+        for way, (bound, ahead) in enumerate({"host-bound": 0, "device-bound": 2}.items())
+    ],
+)
 def test_steps_of_known_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lengths: list[int], ahead: int) -> None:
     """`ahead`: how many steps are dispatched while one is on the device; with none it idles half a step in between."""
     recorder = Recorder("known", directory=tmp_path, exporters="none")

@@ -238,7 +238,7 @@ def pictured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     yield page_of(RunDirectory(run), place / "demo.html"), ROOT / "docs"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.release)])
 def test_pictures_of_the_page(chromium: Any, pictured: tuple[Path, Path], scheme: str) -> None:
     page, folder = pictured
     with looking(chromium, color_scheme=scheme, viewport={"width": 1280, "height": 860}) as look:
