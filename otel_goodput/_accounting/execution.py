@@ -80,7 +80,7 @@ class Execution(State):
     stall: Execution | None = field(Optional(Part(lambda: Execution)), key=Category.STALLED)
     usual: int = field(codec.COUNT, 0, key="usual_time")
     over: int = field(codec.COUNT, 0, key="ended_at")
-    given_up = NOT_KNOWN
+    given_up = NOT_KNOWN  # not saved: an update tells it, and what was not told before a restart is read from journals
 
     def __init__(self, number: int, key: int, start: int, attempt: int, segment: int) -> None:
         # Nothing else is set: the class has the defaults of all fields, and there may be an execution for each step.

@@ -380,15 +380,19 @@ class StepHistory(KeptSteps):
             if execution.key == self.latest:
                 self.latest, self.last_step = None, self.previous
         if not execution.superseded and any(covered >= number for covered in self.saves.values()):
-            self.recoverable[execution.key] = execution
-            if len(self.recoverable) > RECOVERABLE:
-                del self.recoverable[next(iter(self.recoverable))]
+            self._hold(execution)
         return False
 
     def interrupt(self, execution: Execution) -> None:
         """A rank died in a step of the job (rule R11): a checkpoint that holds it may be saved by another one later."""
         if execution.fate == rules.WASTED_PROGRESS and not execution.superseded:
-            self.recoverable[execution.key] = execution
+            self._hold(execution)
+
+    def _hold(self, execution: Execution) -> None:
+        """Hold an execution that may yet be kept."""
+        self.recoverable[execution.key] = execution
+        if len(self.recoverable) > RECOVERABLE:
+            del self.recoverable[next(iter(self.recoverable))]
 
     def _worked(self, execution: Execution) -> bool:
         """Whether a step left by a break did a step's work: at least half the usual time, also after the job's end."""
@@ -407,10 +411,11 @@ class StepHistory(KeptSteps):
             self.doubtful += skipped
             if skipped or self.watch.count >= WATCHED:
                 self.watch = None
-        starts = self.first_step is None and self.job_begin is not None and not execution.former
-        if starts:
-            self.first_step = time - self.job_begin  # type: ignore[operator]
+        restart: int | None = None
+        if self.first_step is None and self.job_begin is not None and not execution.former:
+            self.first_step = time - self.job_begin
             self.disruptions.change_restart(first_step=self.first_step)
+            restart = self.disruptions.restart()
         if self.finished is not None and not execution.blurred:
             self.finished.append(execution.own)
         first = segment.first_net is None
@@ -419,7 +424,6 @@ class StepHistory(KeptSteps):
             segment.pieces = execution.pieces or []
             segment.compiles = execution.compiles and execution.stall is None
             segment.first_ordinal = execution.ordinal
-            restart = self.disruptions.restart() if starts else None
             if restart is not None:
                 segment.starts = self.disruptions.count - len(self.disruptions.latest) + 1 + restart
             if self.bins is not None:

@@ -287,10 +287,11 @@ class _Shelf:
 
     def hand_over(self, writer: int, account: bytes) -> bool:
         """Leave an account; False if another leader's may be there."""
-        if self._overwrites():
-            data, self._left = _WRITER.pack(writer) + account, bool(account)
-            self._patience["look"].call(lambda: self.store.set(f"{self._root}/account", data))
-        return self._overwrites()
+        if not self._overwrites():
+            return False
+        data, self._left = _WRITER.pack(writer) + account, bool(account)
+        self._patience["look"].call(lambda: self.store.set(f"{self._root}/account", data))
+        return True
 
     def handed_over(self) -> bytes:
         """Return what the leader has left whose sign of life is there."""

@@ -11,7 +11,7 @@ import sys
 from array import array
 from collections.abc import Sequence
 from heapq import merge
-from itertools import accumulate, islice, repeat
+from itertools import accumulate, repeat
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -257,8 +257,8 @@ def encode(message: RankMessage) -> bytes:
         if gap:
             writer.signed(one.begin - place)
         if isinstance(one, _Run):
-            for number in (one.category, one.turns):
-                writer.count(number)
+            writer.count(one.category)
+            writer.count(one.turns)
             writer.signed(one.number - following)
             place, following = one.end, one.number + one.turns
             continue
@@ -304,7 +304,8 @@ def _in_runs(elements: Sequence[RankStep | Piece]) -> tuple[list[RankStep | Piec
 def _turns(elements: Sequence[RankStep | Piece], at: int) -> int:
     """Return how many turns of a run there are from the element `at` on."""
     turns = place = following = category = 0
-    for piece, step in zip(islice(elements, at, None, 2), islice(elements, at + 1, None, 2), strict=False):
+    for first in range(at, len(elements) - 1, 2):
+        piece, step = elements[first], elements[first + 1]
         if not (isinstance(piece, Piece) and isinstance(step, RankStep)):
             break
         if not turns:

@@ -22,7 +22,7 @@ from otel_goodput._recording import misuse, plain
 from otel_goodput._recording.decorators import F, decorate
 from otel_goodput._recording.departure import clean_exit
 from otel_goodput._recording.fast_span import FastSpan
-from otel_goodput._recording.nesting import PHASE, Nested, current_span, innermost, leave
+from otel_goodput._recording.nesting import PHASE, TOUCHED, Nested, current_span, innermost, leave
 from otel_goodput._recording.plain import error_name
 from otel_goodput._recording.short_span import alive
 from otel_goodput._recording.tracer import Find, PhaseSpan, PhaseTracer, Save
@@ -311,7 +311,7 @@ class SaveContext(PhaseContext):
         tracer.saves(self._arguments.get("step"))
         step = tracer.spans.step if tracer.blocks(None) else None
         if step is not None:
-            step.saved = step.touched = True
+            step.saved, step.touched = True, TOUCHED
         return span
 
     def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:

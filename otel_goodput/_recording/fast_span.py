@@ -30,7 +30,7 @@ from otel_goodput._recording.decorators import F, decorate
 from otel_goodput._recording.departure import clean_exit
 from otel_goodput._recording.finished import SCOPE, UNSET, PhaseReadableSpan, phase_attributes
 from otel_goodput._recording.ids import SAMPLED, UNSAMPLED, step_trace_id
-from otel_goodput._recording.nesting import PHASE, PHASE_KEY, SPAN_KEY, Nested
+from otel_goodput._recording.nesting import PHASE, PHASE_KEY, SPAN_KEY, TOUCHED, UNTOUCHED, Nested
 from otel_goodput._recording.plain import error_name
 from otel_goodput._recording.short_span import ShortSpan, alive
 from otel_goodput._recording.step_line import EXPORTED, KEPT, SLOW, THINNED, TIMED, StepLine
@@ -112,13 +112,13 @@ class FastSpan(ShortSpan):
         span._line, span._phase, span.step, span._blocking = self._line, phase, step, None
         span._start, span._key, span.within, span.outer = start, key, self.within, self.outer
         span._outermost, span.thread, span.loop, span._ended = self._outermost, self.thread, self.loop, False
-        span._entry, span.touched = self._entry, False
+        span._entry, span.touched = self._entry, UNTOUCHED
         return span
 
     def renew(self, phase: int, step: int, key: int, start: int) -> None:
         """Begin anew as that span: it was exported, and nobody holds it."""
         self._phase, self.step, self._key, self._start, self._ended = phase, step, key, start, False
-        self._sampled, self.touched, self._parent, self._end = False, False, None, None
+        self._sampled, self.touched, self._parent, self._end = False, UNTOUCHED, None, None
         if self._end_flags:
             self._end_flags = 0
 
@@ -254,7 +254,7 @@ class FastSpan(ShortSpan):
         if not isinstance(twin, FastSpan):
             return self
         self._twins = [*self._twins, twin]
-        self.touched = True
+        self.touched = TOUCHED
         return twin.__enter__()
 
     def _left_twin(self) -> FastSpan | None:
@@ -437,7 +437,7 @@ class FastSpan(ShortSpan):
         if not self._keep:
             if not self._sampled and not paid:
                 self._line.policy.spend(self)
-            self._keep = self.touched = True
+            self._keep, self.touched = True, TOUCHED
             if not self._sampled and not self._ended:
                 self._line.note_parent(self)
             if (context := self._context) is not None:  # given out as not sampled; its trace may have other spans
@@ -460,7 +460,7 @@ class FastSpan(ShortSpan):
             return None
         parent = traces.parent_of(self.step, around)
         if traces.job_span is not None:  # before the job begins, its identity may still change
-            self._parent, self.touched = parent, True
+            self._parent, self.touched = parent, TOUCHED
         return parent
 
     @property
@@ -497,7 +497,7 @@ class FastSpan(ShortSpan):
             # If the step is not known yet, the next number is the best guess.
             step = self.step if self.step >= 0 else self._line.next_number()
             trace = step_trace_id(*self._line.traces.identity[:2], step) if parent is None else parent.trace_id
-            self.touched = True
+            self.touched = TOUCHED
             self._context = SpanContext(trace, self._key, False, SAMPLED if self._sampled or self._keep else UNSAMPLED)
         return self._context
 

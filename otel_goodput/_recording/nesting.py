@@ -28,7 +28,9 @@ from otel_goodput._runtime.guard import guarded
 # provider; a tracer of another provider; a propagator, or code of the user's.
 _NOTE, _OURS, _THEIRS, _OTHER = range(4)
 _DEPTH: Final = 24  # frames looked at
-RESERVED: Final = 2  # in place of `touched`: nobody has, but it is exported, and its trace has room for it
+# Whether somebody has asked for the identity of a span, or set anything on it. RESERVED: nobody has, but the span is
+# exported, and its trace has room for it.
+UNTOUCHED, TOUCHED, RESERVED = range(3)
 # By the module of a frame, and modules inside it. The innermost of these frames decides.
 _MODULES: Final = {
     "logging": _NOTE,
@@ -104,7 +106,7 @@ class Nested(trace_api.Span):
     within: context_api.Context = context_api.Context()  # that was current when it was opened
     outer: Nested | None = None  # the phase that the caller was in when it was opened
     _shown: SpanContext | None = None
-    touched: int = False  # somebody has asked for its identity, or set anything on it; or RESERVED
+    touched: int = UNTOUCHED
     _line: Any  # records it
 
     @property
@@ -152,7 +154,7 @@ class Nested(trace_api.Span):
         """Return the identity that others see; the same at every call."""
         if self._shown is None:
             self._shown = self.identity if self.claim() else self.enclosing()
-            self.touched = True
+            self.touched = TOUCHED
         return self._shown
 
     def get_span_context(self) -> SpanContext:

@@ -18,7 +18,7 @@ from opentelemetry.util import types
 from otel_goodput._recording import plain
 from otel_goodput._recording.departure import Place
 from otel_goodput._recording.finished import UNSET
-from otel_goodput._recording.nesting import SPAN_KEY, Nested
+from otel_goodput._recording.nesting import SPAN_KEY, TOUCHED, Nested
 from otel_goodput._recording.sampling import Gate
 from otel_goodput._runtime.guard import guarded
 from otel_goodput.semconv import ERROR_TYPE, GOODPUT_PART_NAME, GOODPUT_PHASE, GOODPUT_STEP, PHASES
@@ -291,7 +291,7 @@ class ShortSpan(Nested):
                 continue
             if self._attributes is None:
                 self._attributes = BoundedAttributes(_LIMIT, immutable=False)
-                self.touched = True
+                self.touched = TOUCHED
             self._attributes[key] = value
 
     @guarded(None)
@@ -300,7 +300,7 @@ class ShortSpan(Nested):
             return
         if self._events is None:
             self._events = []
-            self.touched = True
+            self.touched = TOUCHED
         if len(self._events) < _LIMIT:
             moment = plain.integer(timestamp)
             taken = BoundedAttributes(_LIMIT, plain.attributes(attributes))
@@ -314,20 +314,20 @@ class ShortSpan(Nested):
             return
         if self._links is None:
             self._links = []
-            self.touched = True
+            self.touched = TOUCHED
         self._links.append(Link(context, plain.attributes(attributes)))
 
     @guarded(None)
     def update_name(self, name: str) -> None:
         if not self._over:
             self._name = plain.text(name) or self._name
-            self.touched = True
+            self.touched = TOUCHED
 
     @guarded(None)
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
         if not self._over:
             self._status = status if isinstance(status, Status) else Status(status, plain.text(description))
-            self.touched = True
+            self.touched = TOUCHED
 
 
 def alive(context: Context) -> Context:

@@ -32,7 +32,7 @@ from otel_goodput._journal.records import EXPORT, LOADING, OUTLIER, STEPPING
 from otel_goodput._journal.thinning import pack
 from otel_goodput._recording.fast_span import FastSpan
 from otel_goodput._recording.finished import UNSET
-from otel_goodput._recording.nesting import PHASE, PHASE_KEY, RESERVED, SPAN_KEY
+from otel_goodput._recording.nesting import PHASE, PHASE_KEY, RESERVED, SPAN_KEY, TOUCHED
 from otel_goodput._recording.step_line import TIMED, StepLine
 from otel_goodput._recording.trace_layout import ROUTINE
 
@@ -381,5 +381,5 @@ class Turns:
             parent = span.parent
             known = self._parents[phase] = parent, self._line.announces(span), 0 if parent is None else parent.trace_id
         span._parent, self._announces, trace = known
-        span.touched = RESERVED if trace else True
+        span.touched = RESERVED if trace else TOUCHED
         return not trace or self._take(trace, ROUTINE)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
 
-from otel_goodput._accounting import Ledger
+from otel_goodput._accounting import Event, Ledger
+from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.job import JobAccount
+from otel_goodput._accounting.rules import JOB, SAVE, STEP
+from otel_goodput._accounting.step_history import RECOVERABLE
 from otel_goodput._accounting.totals import Totals
 from otel_goodput.semconv import Category
 
@@ -60,3 +64,19 @@ def test_so_it_does_if_the_records_of_a_rank_end_before_it_began_the_step(seeds:
             assert totals.attempts == 2 and totals.run.categories[Category.INFRASTRUCTURE_RECOVERY] > 0
             assert sum(totals.run.categories.values()) == totals.run.elapsed
     assert saved > len(seeds) // 2
+
+
+def test_ranks_that_die_again_and_again_take_bounded_room() -> None:
+    """The job's own records, in which each step is one that a rank died in; the account is restored after a restart."""
+    ledger, at = Ledger(), 1_000
+    ledger.feed([Event(at, ev.ATTEMPT, step=0), Event(at, ev.START, JOB, 1)])
+    for number in range(RECOVERABLE + 100):
+        step = Event(at, ev.START, STEP, 2 + number, number)
+        ledger.feed([step, Event(at + 1_000, ev.END, STEP, 2 + number, number, ev.FAILED | ev.RANK_DIED)])
+        at += 2_000
+    head, blobs = ledger.dump()
+    again = Ledger.load(json.loads(json.dumps(head)), b"".join(bytes(blob) for blob in blobs))
+    save = [Event(at, ev.START, SAVE, 9_999, number, ev.COVERS), Event(at + 1_000, ev.END, SAVE, 9_999, number)]
+    for one in (ledger, again):
+        one.feed(save)
+        assert one.totals(at + 2_000).kept == RECOVERABLE, "the oldest stay lost"

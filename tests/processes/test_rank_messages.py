@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -138,6 +139,19 @@ def test_turns_of_a_loop_are_read_as_they_were_written_wherever_it_is_disturbed(
     disturbed.append(whole._replace(steps=long_step, pieces=[*whole.pieces[:6], *later], **ends))
     for update in (whole, *disturbed):
         assert decode(encode(message(update))) == message(update)
+
+
+def test_a_message_without_runs_takes_time_in_proportion_to_its_length() -> None:
+    def least(count: int) -> float:
+        whole, times = steady(count), list[float]()
+        failed = message(whole._replace(steps=[step._replace(flags=FAILED) for step in whole.steps]))
+        for _ in range(5):
+            began = time.thread_time()
+            encode(failed)
+            times.append(time.thread_time() - began)
+        return min(times)
+
+    assert least(2_000) < 7 * least(500)
 
 
 def test_runs_that_are_not_there_are_not_read() -> None:
