@@ -41,7 +41,8 @@ class JobFigures(NamedTuple):
         ranks, expected: how many it is of, and how many there are.
         totals, costs, roles: as ``JobAccount`` has them.
         now, places: what the ranks do; the host and the process id of each.
-        together, offsets: the ranks step together; how far their clocks are ahead of the leader's.
+        together, offsets, numbered: the ranks step together; how far their clocks are ahead of the leader's; by how
+            much they seem to number the same steps higher.
     """
 
     totals: Totals
@@ -53,6 +54,7 @@ class JobFigures(NamedTuple):
     together: bool
     roles: Mapping[str, Totals]
     offsets: Mapping[int, Offset]
+    numbered: Mapping[int, int]
 
 
 class Claims:
@@ -234,11 +236,12 @@ class LiveJob:
             with records.account.lock:
                 totals = job.totals(moment)
             roles = {} if len(job.roles) < 2 else job.totals_of_roles(moment)
-            of_ranks = job.costs_at(moment), job.open_now(moment), dict(self._places), job.together, roles, job.offsets
+            of_ranks = job.costs_at(moment), job.open_now(moment), dict(self._places), job.together, roles
+            in_their_ways = job.offsets, job.numbered_apart
             late = job.common_time(self._own.rank, self._own.account.clock()) - moment
         if late > LATE_NS and totals.since_step is not None and not totals.ended:  # no rank may look at the clock
             totals = replace(totals, since_step=totals.since_step + late)
-        return JobFigures(totals, len(self.latest), self._count, *of_ranks)
+        return JobFigures(totals, len(self.latest), self._count, *of_ranks, *in_their_ways)
 
     def waits(self) -> Mapping[Cause, int]:
         """Return for which ranks the job waited since this began, and nobody else counted it, ns."""

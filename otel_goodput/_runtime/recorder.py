@@ -43,7 +43,7 @@ from otel_goodput._settings.options import OWN, Options, parse_windows, taking_o
 from otel_goodput._text.redact import redacting_logger, without_credentials
 from otel_goodput._timeline.run_state import live
 from otel_goodput.errors import ConfigurationError, GoodputError
-from otel_goodput.reports.ranks import live_waits, offsets_note, with_leaders
+from otel_goodput.reports.ranks import live_waits, notes_on, with_leaders
 from otel_goodput.reports.report import OneProcess, Report, about
 from otel_goodput.semconv import SCOPE_NAME
 from otel_goodput.version import __version__
@@ -399,7 +399,7 @@ class Recorder(Phases):
         ranks, alone, config = None if figures is None else live_waits(*figures[1:]), None, self.config
         if ranks is None and self._ranks is not None:
             alone = OneProcess(config.process_index, config.process_count, self._ranks.why)
-        facts, notes = self._live.facts.all_attempts(), (*notes, *offsets_note(ranks))
+        facts, notes = self._live.facts.all_attempts(), (*notes, *notes_on(ranks))
         return Report(totals, about_run, notes, facts=facts, ranks=ranks, process=alone, page=self._page)
 
     def _page(self, report: Report) -> str:

@@ -91,6 +91,7 @@ class RankWaits(NamedTuple):
         roles: the account of each role, if there are several.
         events: those of the job, if they were wanted and are not in the job's own records; None if they are not known.
         offsets: how far the clocks of ranks are ahead of the leader's, as far as their times were corrected.
+        numbered: by how much ranks seem to number the same steps higher, if that may be why they step apart.
     """
 
     ranks: int
@@ -106,6 +107,7 @@ class RankWaits(NamedTuple):
     roles: Mapping[str, Totals] = {}
     events: Sequence[Event] | None = None
     offsets: Mapping[int, Offset] = {}
+    numbered: Mapping[int, int] = {}
 
     @property
     def far_clocks(self) -> Mapping[int, Offset]:
@@ -187,6 +189,7 @@ def live_waits(
     together: bool,
     roles: Mapping[str, Totals],
     offsets: Mapping[int, Offset],
+    numbered: Mapping[int, int],
 ) -> RankWaits:
     """Return what a report says of the ranks of a living job; `places` are their hosts and process ids."""
     states = {rank: SILENT if rank in now.silent else RUNNING for rank in now.ranks}
@@ -205,6 +208,7 @@ def live_waits(
         together=together,
         roles=roles,
         offsets=offsets,
+        numbered=numbered,
     )
 
 
@@ -282,9 +286,9 @@ def _job_of(
         {} if len(account.roles) < 2 else account.totals_of_roles(at),
         events if keep and account.together else None,
         account.offsets,
+        account.numbered_apart,
     )
-    of_ranks = missing_note(waits), clocks_note(account.clocks_disagree), numbers_note(account.numbered_apart)
-    notes = *of_ranks, *offsets_note(waits), damages.note()
+    notes = missing_note(waits), clocks_note(account.clocks_disagree), *notes_on(waits), damages.note()
     return Job(account.totals(at), at, events, standing, waits, tuple(filter(None, notes)), tuple(damages.serious))
 
 
@@ -337,7 +341,7 @@ def recorded_job(
         [*all_events(folder.of_job), *more] if with_events else (),
         standing,
         waits if now is None else _with_now(now, standing, waits),
-        (*(() if ended or standing.state == RUNNING else (_UNFINISHED,)), *offsets_note(waits)),
+        (*(() if ended or standing.state == RUNNING else (_UNFINISHED,)), *notes_on(waits)),
         own.damages.serious,
     )
 
@@ -455,9 +459,14 @@ def clocks_note(ahead: Mapping[int, int]) -> Note | None:
     )
 
 
-def numbers_note(higher: Mapping[int, int]) -> Note | None:
-    """Return the note on ranks whose steps have `higher` numbers than the others' at that time; None if none have."""
-    if not higher:
+def notes_on(waits: RankWaits | None) -> tuple[Note, ...]:
+    """Return the notes on what ranks do in their own ways: on their clocks, and on numbers of their steps."""
+    return () if waits is None else tuple(filter(None, (_offsets_note(waits), _numbers_note(waits))))
+
+
+def _numbers_note(waits: RankWaits) -> Note | None:
+    """Return the note on ranks that number the same steps otherwise than the others; None if none seem to."""
+    if not (higher := waits.numbered):
         return None
     which = [
         f"rank {rank} by {abs(by)} {'higher' if by > 0 else 'lower'}"
@@ -472,10 +481,10 @@ def numbers_note(higher: Mapping[int, int]) -> Note | None:
     )
 
 
-def offsets_note(waits: RankWaits | None) -> tuple[Note, ...]:
-    """Return the note on clocks that were corrected, if they were, and not by little only."""
-    if waits is None or not (far := waits.far_clocks):
-        return ()
+def _offsets_note(waits: RankWaits) -> Note | None:
+    """Return the note on clocks that were corrected; None if they were not, or by little only."""
+    if not (far := waits.far_clocks):
+        return None
     off = [
         f"that of rank {rank} is {format_duration(abs(one.ahead) / NS)} {'ahead' if one.ahead > 0 else 'behind'}"
         for rank, one in sorted(far.items())[:MISSING_LISTED]
@@ -486,7 +495,7 @@ def offsets_note(waits: RankWaits | None) -> tuple[Note, ...]:
         f"Clocks differ from the leader's, and the times of these ranks are corrected by that: {', '.join(off)}{more}. "
         f"Two of them may still be apart by {spread}."
     )
-    return (Note("corrected clocks", text),)
+    return Note("corrected clocks", text)
 
 
 def missing_note(waits: RankWaits) -> Note | None:

@@ -306,6 +306,38 @@ def test_ranks_that_do_not_step_together_have_the_sum_of_their_accounts(tmp_path
             runs[0].report(windows=[(0, 1)], exact=True)
 
 
+def test_a_rank_that_numbers_the_same_steps_one_higher_is_named(tmp_path: Path) -> None:
+    program = (
+        RANK.replace("start=first)", "start=first + (rank == 1))")
+        .replace("        meet(number)\n", "        meet(number - (rank == 1))\n")
+        .replace("else 0.004", "else 0.02")  # longer than clocks of ranks may be apart
+    )
+    program += """
+    while rank == 0 and goodput.report().ranks is None:  # no other rank has been heard of
+        time.sleep(0.01)
+goodput.shutdown()
+if rank == 0:
+    (folder / "live").write_text(str(goodput.report()))
+"""
+    processes = [
+        warm.Process(
+            [sys.executable, "-c", program, str(tmp_path), "0", "30", *["-1"] * 4],
+            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "3"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(3)
+    ]
+    for process in processes:
+        _, error = process.communicate(timeout=60)
+        assert process.returncode == 0, error
+    with runs_at(str(tmp_path / "runs")) as runs:
+        texts = [(tmp_path / "live").read_text(), *(str(runs[0].report(exact=exact)) for exact in (False, True))]
+    for text in texts:
+        assert "the ranks do not step together" in text
+        assert "number the same steps otherwise than the others: rank 1 by 1 higher" in " ".join(text.split())
+
+
 @pytest.mark.parametrize("option", [["--process", "1"], ["--html", "page.html"], ["--slowest", "3"]])
 def test_what_is_about_one_process_is_refused(
     option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
