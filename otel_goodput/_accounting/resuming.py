@@ -136,8 +136,10 @@ class Resume(State):
         number += offset
         if self.skipped or number == following:
             return following
-        if number == self.at == self.label:
-            return number  # its checkpoint was saved at the head of the body, before the step of its label
+        # Saved at the head of the body, before the step of its label; or by another thread behind the work of the step
+        # before, which was open.
+        if number == self.label and self.at in (number, number - 2):
+            return number
         return number if following < number <= top + 1 else following
 
 

@@ -637,7 +637,9 @@ def play(
                 number = given
             elif resume.skipped or following in (given, shifted):
                 number = following
-            elif shifted == resume.at == resume.label or following < shifted <= top + 1:
+            elif shifted == resume.label and resume.at in (shifted, shifted - 2):
+                number = shifted  # saved at the top of the body, or behind the work of the step before
+            elif following < shifted <= top + 1:
                 number = shifted
             else:
                 number = following

@@ -10,7 +10,7 @@ import pytest
 from otel_goodput._accounting import Event, Ledger
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.job import JobAccount
-from otel_goodput._accounting.rules import JOB, SAVE, STEP
+from otel_goodput._accounting.rules import JOB, RESTORE, SAVE, STEP
 from otel_goodput._accounting.step_history import RECOVERABLE
 from otel_goodput._accounting.totals import Totals
 from otel_goodput.semconv import Category
@@ -80,3 +80,35 @@ def test_ranks_that_die_again_and_again_take_bounded_room() -> None:
     for one in (ledger, again):
         one.feed(save)
         assert one.totals(at + 2_000).kept == RECOVERABLE, "the oldest stay lost"
+
+
+@pytest.mark.parametrize(("label", "given", "step"), [(5, 5, 5), (5, 0, 4), (6, 6, 4)])
+def test_a_label_that_is_the_number_of_the_step_behind_an_open_one_is_taken_as_given(
+    label: int, given: int, step: int
+) -> None:
+    """A process is killed in step 4, behind its work, which another thread has saved; the next one restores that."""
+    keys, at = iter(range(1, 99)), 0
+    events: list[Event] = []
+
+    def phase(of: int, number: int, flags: int = 0, *, dies: bool = False) -> None:
+        nonlocal at
+        key, at = next(keys), at + 1_000
+        events.append(Event(at, ev.START, of, key, number, flags))
+        if dies:
+            phase(SAVE, label, ev.NONBLOCKING)
+        else:
+            at += 1_000
+            events.append(Event(at, ev.END, of, key))
+
+    for attempt, numbers in enumerate((range(4), range(given, given + 3))):
+        events += [Event(at + 500, ev.ATTEMPT, step=attempt), Event(at + 500, ev.START, JOB, 1_000 + attempt)]
+        if attempt:
+            phase(RESTORE, label)
+        for number in numbers:
+            phase(STEP, number)
+        if not attempt:
+            phase(STEP, 4, dies=True)
+    ledger = Ledger()
+    ledger.feed(events)
+    totals = ledger.totals(at)
+    assert (totals.kept, totals.run.max_productive_step) == (7, step + 2)
