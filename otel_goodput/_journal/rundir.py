@@ -40,6 +40,8 @@ OFFSETS: Final = files.MIB
 NOW: Final = files.MIB
 FACTS: Final = 64 * files.KIB
 USAGE: Final = 256 * files.KIB
+REQUESTS: Final = files.MIB  # a request may name 65,536 processes
+ANSWERS: Final = 256 * files.KIB
 # A change of a folder within the granularity of its time stamps, or of a clock elsewhere, is not seen by the stamp.
 _SETTLED_NS: Final = 3_000_000_000
 _PACKED: Final = 2  # bytes of records in a byte of a compressed segment
@@ -51,6 +53,7 @@ _OF_A_PROCESS: Final = re.compile(r"(a\d+-)?p\d+")
 _OF_PROCESS: Final = re.compile(r"(?:a\d{4,10}-)?p(\d{4,9})[-.].*")
 MOST: Final = 65_536  # processes
 _USAGE: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})\.usage")
+_ANSWERS: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})\.answers")
 # All files of a journal and their maximum sizes in bytes. Other files are not read, uploaded or downloaded.
 _KNOWN: Final = (
     (re.compile(r"run\.json"), IDENTITY),
@@ -103,6 +106,7 @@ class RunDirectory:
         self.journal = path / "journal"
         self.productivity_path = self.journal / "productivity.json"  # for figures that events cannot give
         self.reasons_path = self.journal / REASONS_FILE  # recorded afterwards: the job never reads or writes them
+        self.requests_path = self.journal / "requests"  # of commands to the living job; of no use elsewhere
 
     @property
     def of_job(self) -> RunDirectory:
@@ -177,6 +181,11 @@ class RunDirectory:
     def usages(self) -> list[tuple[int, int]]:
         """Process and attempt (counted from 0) of each that sampled its usage, sorted."""
         return sorted((int(match[2]), int(match[1])) for match in self._matches(_USAGE))
+
+    def answering(self, attempt: int) -> list[int]:
+        """The processes that answered requests in an attempt, counted from 0, sorted."""
+        numbers = ((int(match[1]), int(match[2])) for match in self._matches(_ANSWERS))
+        return sorted(process for number, process in numbers if number == attempt)
 
     def offsets_paths(self) -> list[Path]:
         """The existing files of offsets of clocks, in order of the leaders that wrote them."""

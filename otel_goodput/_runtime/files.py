@@ -339,10 +339,11 @@ def new(path: Path) -> int:
     return _open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
 
-def write_privately(path: Path, *pieces: ReadableBuffer, size: int = 0) -> None:
+def write_privately(path: Path, *pieces: ReadableBuffer, size: int = 0, given: bool = False) -> None:
     """Write a file atomically from `pieces`, with mode 0600; a link in its place is replaced.
 
     If it is shorter than `size` bytes, the rest reads as zeros, and takes no room where the file system can do that.
+    If root writes it and it is to be `given`, it belongs to the owner of its folder.
     """
     part = f"{path.name}.{secrets.token_hex(8)}{PART}"
     with _inside(path.parent) as folder, _naming(path):
@@ -352,6 +353,8 @@ def write_privately(path: Path, *pieces: ReadableBuffer, size: int = 0) -> None:
                 stream.writelines(pieces)
                 if stream.tell() < size:
                     stream.truncate(size)
+                if given and os.geteuid() == 0:
+                    os.fchown(file, (about := os.fstat(folder)).st_uid, about.st_gid)
             os.replace(part, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
             with suppress(OSError):

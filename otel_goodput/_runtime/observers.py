@@ -17,7 +17,8 @@ from otel_goodput._disruption.signals import SIGNALS, Signals
 from otel_goodput._integrations import Integrations
 from otel_goodput._integrations.device_clock import DeviceClock
 from otel_goodput._integrations.usage import UsageSampler
-from otel_goodput._journal.usage import UsageSheet
+from otel_goodput._journal.requests import Inbox
+from otel_goodput._live import LiveAccount
 from otel_goodput._metrics.productivity import Inputs, Productivity
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._settings.config import Config
@@ -34,9 +35,11 @@ _SIGNALS: Final = frozenset(one.name for one in SIGNALS)
 class Observers:
     """The observers of one recorder.
 
-    `flush` and `finish` export everything so far, and end the recorder, within so many seconds; `before` returns when
-    the attempt before began, ns, if that is known. Threads and signal handlers begin with :meth:`start`, because they
-    call these, which may need the observers.
+    `flush` and `finish` export everything so far, and end the recorder, within so many seconds. Threads and signal
+    handlers begin with :meth:`start`, because they call these, which may need the observers.
+
+    Attributes:
+        requests: of commands to this process.
     """
 
     def __init__(
@@ -45,28 +48,29 @@ class Observers:
         tracer: PhaseTracer,
         productivity: Productivity,
         totals: Callable[[], Totals],
-        usage: UsageSheet | None,
+        live: LiveAccount,
         flush: Callable[[float], object],
         finish: Callable[[float], object],
-        before: Callable[[], int | None],
     ) -> None:
         self._tracer = tracer
         self._productivity = productivity
         self._totals = totals
-        self._before = before
+        self._before = live.before
         self.device_clock = DeviceClock(tracer, config.device_clock, config.process_count, patience=config.grace_period)
         self._integrations = Integrations(config.integrations, tracer)
         self._integrations.poll()
         self._usage: UsageSampler | None = None
-        if usage is not None and config.usage_interval is not None:
-            self._usage = UsageSampler(usage, config.usage_interval, tracer.clock)
+        if live.usage is not None and config.usage_interval is not None:
+            self._usage = UsageSampler(live.usage, config.usage_interval, tracer.clock)
         self.notices = Notices(self._record, flush, config.grace_period, self._withdraw)
         clock, attempt = tracer.clock, tracer.traces.attempt
         if attempt and (code := exit_code()):
             # Before the job starts: this is why the previous attempt ended, unless that has recorded a reason itself.
             tracer.account.notice(REASONS.index(exit_reason(code)), clock(), ended_by=f"exit status {code}")
         tracer.hooks.device = self.device_clock
-        tracer.hooks.at_tick(self.device_clock.poll, self._integrations.poll, self._find_peak)
+        place = lambda: (None if live.provisional else live.opened.run, live.attempt)  # noqa: E731
+        self.requests = Inbox(place, config.process_index, clock)
+        tracer.hooks.at_tick(self.device_clock.poll, self._integrations.poll, self._find_peak, self.requests.look)
         self._signals: Signals | None = None
         if "signals" in config.integrations:
             self._signals = Signals(self.notices, clock, config.grace_period, finish)

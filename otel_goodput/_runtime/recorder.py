@@ -175,9 +175,7 @@ class Recorder(Phases):
             self.meter_provider, self._durations = pipelines.meter_provider(resource, again=True), None
         self._join()
         self._keeper = live.keep(self._work, tracer.sum_up)
-        self._observers = Observers(
-            config, tracer, self._productivity, self.totals, live.usage, self.flush, self.shutdown, live.before
-        )
+        self._observers = Observers(config, tracer, self._productivity, self.totals, live, self.flush, self.shutdown)
         self._observers.start(config)
         live.facts.watch(lambda: hooks.waits, hooks.compile_cache.to_json)
         if config.leads:  # last, because a reader may collect all metrics immediately
