@@ -325,6 +325,9 @@ TIME: Final = _up_down("goodput.time", "s", GOODPUT_CATEGORY, GOODPUT_CUSTOM_NAM
 RATIO: Final = _gauge("goodput.ratio", "1", GOODPUT_WINDOW).described(
     "Productive time as a share of elapsed time, run and rolling windows."
 )
+OBJECTIVE: Final = _gauge("goodput.objective", "1").described(
+    "The goodput that the run should have, if one was set; alerts about the error budget need it."
+)
 BADPUT_RATIO: Final = _gauge("badput.ratio", "1", GOODPUT_WINDOW, GOODPUT_CATEGORY, GOODPUT_CUSTOM_NAME).described(
     "Unproductive time as a share of elapsed time, by category."
 )

@@ -202,9 +202,10 @@ class Buckets(State):
 
 
 BUCKETS: Final = 240  # in the shortest window
-HELD: Final = BUCKETS * BUCKETS  # at most so many in the longest one: time that passes closes them one by one
+HELD: Final = 72 * BUCKETS  # at most so many in the longest one: time that passes closes them one by one
 NOWHERE: Final = -1  # place of what is in none of the buckets
-_TIMES: Final = 6  # buckets may be so much wider or narrower for windows that came later than the buckets
+_TIMES: Final = 6  # buckets may be so much wider for windows that came later than the buckets
+_TIMES_FINER: Final = 20  # or narrower
 
 
 def _resolution(spans: Sequence[int]) -> int:
@@ -256,7 +257,7 @@ class Rolling(Buckets):
         Returns False, and does nothing, if the buckets are too wide for that, or were made for much longer windows.
         """
         width = _resolution(spans)
-        if self.width > width * _TIMES or width > self.width * _TIMES:
+        if self.width > width * _TIMES or width > self.width * _TIMES_FINER:
             return False
         self.spans = tuple(spans)
         self._gather()

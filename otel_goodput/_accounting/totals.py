@@ -138,6 +138,7 @@ class Totals:
         doubtful: first steps after a restore that look like such batches; counted as steps, because the run had none
             before that tell how long a step takes.
         kept_by_rank: the fewest and the most kept steps of a rank, in an account of ranks that do not step together.
+        objective: the goodput that the run should have, a share; None if none was set.
         rolling: by length, the account of the rolling window that ends `at`.
         recent: (begin, end, account) of the windows of the same lengths that end with the run, which is before `at` if
             its job is over. One that the ledger has not kept for its whole length is missing.
@@ -179,6 +180,7 @@ class Totals:
     slices: Mapping[str, float] = field(default_factory=dict)
     scheduling: float | None = None
     program: float | None = None
+    objective: float | None = None
     paces: Sequence[Pace] = ()
     processes: int = 1
     behind: int = 0
@@ -232,6 +234,13 @@ class Totals:
         if self.scheduling is None or self.program is None or self.run.goodput is None:
             return None
         return self.scheduling * self.run.goodput * self.program
+
+    @property
+    def budget_used(self) -> float | None:
+        """Share of the error budget that is used: unproductive time over what the objective allows; None if unknown."""
+        if self.objective is None or self.run.goodput is None:
+            return None
+        return float(1 - self.run.goodput) / (1 - self.objective)
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form described in docs/accounting.md ("Timeline files"); seconds are floats."""
@@ -304,6 +313,8 @@ class Totals:
             answer["long_steps"] = {"every": every, "long_s": long / NS, "usual_s": usual / NS}
         factors = {"scheduling": self.scheduling, "program": self.program, "productivity": self.productivity}
         answer |= {f"{name}_goodput": factor for name, factor in factors.items() if factor is not None}
+        if self.objective is not None:
+            answer |= {"objective": self.objective, "error_budget_used": self.budget_used}
         if self.paces:
             answer["processes"] = stats.paces_to_json(self.paces, self.processes)
         if self.stages:

@@ -303,6 +303,7 @@ _of_known_steps = partial(_value, host_clock=False)
 ROWS: Final[Sequence[tuple[Metric, Callable[[Totals], Rows]]]] = (
     (semconv.TIME, lambda totals: _by_category(totals.run, NS, productive=True)),
     (semconv.RATIO, _ratio),
+    (semconv.OBJECTIVE, _value(lambda totals: totals.objective)),
     (semconv.BADPUT_RATIO, _badput),
     (semconv.STALLED_RATIO, _stalled),
     (semconv.STEP_COUNT, lambda totals: ((totals.kept, semconv.STEP_KEPT), (totals.lost, semconv.STEP_LOST))),

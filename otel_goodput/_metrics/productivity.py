@@ -1,4 +1,4 @@
-"""ML productivity goodput: the known factors by which runtime goodput is multiplied, stored beside the journal."""
+"""What does not follow from events and is stored beside the journal: factors of ML productivity, and the objective."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ class Inputs(NamedTuple):
     """Inputs that do not follow from events; each is None if not known.
 
     When the run was first submitted, ns since the epoch; floating-point operations of the model in one step; the peak
-    FLOP/s of all chips together.
+    FLOP/s of all chips together; the goodput that the run should have, a share.
     """
 
     submitted_at: int | None = None
     flops_per_step: float | None = None
     peak_flops: float | None = None
+    objective: float | None = None
 
     def over(self, older: Inputs) -> Inputs:
         """Return these inputs, completed from `older`; the earlier of two submissions counts."""
         moments = [moment for moment in (self.submitted_at, older.submitted_at) if moment is not None]
         flops = self.flops_per_step or older.flops_per_step
-        return Inputs(min(moments, default=None), flops, self.peak_flops or older.peak_flops)
+        peak, objective = self.peak_flops or older.peak_flops, self.objective or older.objective
+        return Inputs(min(moments, default=None), flops, peak, objective)
 
     def complete(self, totals: Totals) -> Totals:
         """Return `totals` with the factors that follow from these inputs.
@@ -38,6 +40,8 @@ class Inputs(NamedTuple):
         * scheduling goodput: elapsed / (elapsed + time from the submission to the first job start);
         * program goodput (MFU): FLOPs of the kept steps per second of productive time / peak FLOP/s of all chips.
         """
+        if self.objective is not None:
+            totals = replace(totals, objective=self.objective)
         if self.submitted_at is not None and totals.started_at is not None and totals.run.elapsed:
             waited = max(0, totals.started_at - self.submitted_at)
             totals = replace(totals, scheduling=totals.run.elapsed / (totals.run.elapsed + waited))
@@ -54,7 +58,8 @@ class Productivity:
         self._ideal_step_time_s = config.ideal_step_time
         self._run = run
         self._kept = read_inputs(run) if run is not None else Inputs()
-        self.inputs = Inputs(config.submitted_at, config.flops_per_step, config.peak_flops).over(self._kept)
+        given = Inputs(config.submitted_at, config.flops_per_step, config.peak_flops)
+        self.inputs = given.over(self._kept)._replace(objective=config.objective)  # an earlier attempt's is given up
 
     def learn(self, inputs: Inputs) -> None:
         """Add `inputs`, which take precedence over those known so far."""
@@ -82,8 +87,10 @@ def read_inputs(run: RunDirectory) -> Inputs:
     """Return the saved inputs of a run; empty if there are none or they cannot be read."""
     try:
         saved = read_json(run.productivity_path)
-        moment, flops, peak = (saved.get(name) for name in Inputs._fields)
-        return Inputs(None if moment is None else whole(moment), _finite(flops), _finite(peak))
+        moment, flops, peak, objective = (saved.get(name) for name in Inputs._fields)
+        share = _finite(objective)
+        share = share if share is not None and 0 < share < 1 else None
+        return Inputs(None if moment is None else whole(moment), _finite(flops), _finite(peak), share)
     except (OSError, ValueError, TypeError, AttributeError):
         return Inputs()
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_goodput._runtime.guard import TRUE, report_once
 from otel_goodput._settings import envvars, placement
-from otel_goodput._settings.options import DIRECTORY, MOST_PROCESSES, Options, Setting, Settings
+from otel_goodput._settings.options import DIRECTORY, MOST_PROCESSES, Options, Setting, Settings, with_objective
 from otel_goodput._settings.options import read as read_table
 from otel_goodput._settings.placement import LAUNCHERS, LaunchKey, launch_key
 from otel_goodput._text.redact import encodable
@@ -95,6 +95,7 @@ def read(
     values |= {
         "run_id": encodable(run or job),
         "directory": values["directory"] or DIRECTORY,
+        "windows": with_objective(values["windows"], values["objective"]),
         "process_index": index,
         "process_count": count,
     }

@@ -8,6 +8,7 @@ the end, which type checkers need, are written by ``python docs/tables.py``.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,8 +19,8 @@ from opentelemetry.util import types
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._settings import envvars
 from otel_goodput._settings.envvars import EnvVar
-from otel_goodput._text.durations import NS, parse_duration, parse_moment
-from otel_goodput._text.redact import encodable
+from otel_goodput._text.durations import NS, parse_duration, parse_moment, window_name
+from otel_goodput._text.redact import encodable, without_address
 from otel_goodput.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -41,6 +42,11 @@ DIRECTORY: Final = "goodput"  # of the runs, in the working directory
 OWN: Final = "own"  # each step has a trace of its own
 STEP_TRACES: Final = ("shared", OWN)
 DEVICE_CLOCKS: Final = ("auto", "observe", "host")
+# Rolling windows that alerts about an objective go by, ns: https://sre.google/workbook/alerting-on-slos/, table 5-8.
+OBJECTIVE_WINDOWS: Final = tuple(map(parse_duration, ("5m", "30m", "1h", "6h", "3d")))
+
+_ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S")
+_NEXT_ADDRESS: Final = re.compile(rf"[\s,]+(?={_ADDRESS.pattern})")  # an address may contain commas
 
 
 # --- parsers: of the text of a variable or an argument; they raise ValueError or OverflowError ------------------------
@@ -126,6 +132,27 @@ def _integrations(text: str) -> tuple[str, ...]:
     return () if "none" in names else INTEGRATIONS if "auto" in names else names
 
 
+def parse_share(text: str) -> float:
+    """A share such as ``95%`` or ``0.95``. Raises ValueError."""
+    percent = text.strip().endswith("%")
+    share = float(text.strip().removesuffix("%")) / (100 if percent else 1)
+    if not 0 < share < 1:
+        raise ValueError(f"an objective is a share between 0 and 1, such as 95% or 0.95, not {text!r}")
+    return share
+
+
+def with_objective(windows: Sequence[int], objective: float | None) -> tuple[int, ...]:
+    """Return rolling windows (ns) with those that alerts about an objective go by, if there is one."""
+    return tuple(windows) if objective is None else tuple(dict.fromkeys((*windows, *OBJECTIVE_WINDOWS)))
+
+
+def _addresses(text: str) -> tuple[str, ...]:
+    addresses = tuple(_NEXT_ADDRESS.split(text.strip()))
+    if any(not _ADDRESS.match(address) for address in addresses):
+        raise ValueError("where to notify is a URL such as slack://… or json://…; this one, not shown here, is none")
+    return addresses
+
+
 # --- checks of arguments that have no variable; they raise ValueError -------------------------------------------------
 
 
@@ -203,7 +230,7 @@ class Option(Argument[V]):
     """A setting that an environment variable gives, if no argument does.
 
     Its text has the type that `kind` describes and the default `usual`. `variable` is the end of its name, if that is
-    not the argument's, and as an attribute its whole name.
+    not the argument's, and as an attribute its whole name. `secret`: of the URLs in it only the schemes are shown.
     """
 
     envvar: EnvVar
@@ -218,9 +245,10 @@ class Option(Argument[V]):
         *,
         variable: str = "",
         processor: bool = False,
+        secret: bool = False,
     ) -> None:
         super().__init__(takes, brief, parse, processor=processor)
-        self.kind, self.usual, self.variable = kind, usual, variable
+        self.kind, self.usual, self.variable, self.secret = kind, usual, variable, secret
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -232,14 +260,18 @@ class Option(Argument[V]):
         """Return the value in force and its source. A wrong variable is reported and ignored."""
         if given is not None:
             text = ",".join(map(str, given)) if isinstance(given, (list, tuple)) else str(given)
-            return self._parsed(text), Setting(text, "configure()")
+            return self._parsed(text), Setting(self._shown(text), "configure()")
         if text := environ.get(self.variable, "").strip():
+            shown = self._shown(text)
             try:
-                return self.parse(text), Setting(text, "environment")
+                return self.parse(text), Setting(shown, "environment")
             except (ValueError, OverflowError) as error:
                 ignored = "%s=%r is ignored, %r is used: %s"
-                report_once(f"environment {self.variable}", ignored, self.variable, text, self.usual, error)
+                report_once(f"environment {self.variable}", ignored, self.variable, shown, self.usual, error)
         return (self.parse(self.usual) if self.usual else None), Setting(self.usual, "default")
+
+    def _shown(self, text: str) -> str:
+        return without_address(text) if self.secret else text
 
 
 class Settings:
@@ -330,6 +362,30 @@ class Settings:
         "",
         "how often CPU and memory are sampled for the page, such as 10s; empty: never",
         _interval,
+    )
+    objective = Option(
+        "float | str | None",
+        "share",
+        "",
+        "the goodput that the run should have, such as 95%: a metric, and how much of the error budget is used; alerts "
+        f"need it, and the rolling windows {', '.join(map(window_name, OBJECTIVE_WINDOWS))}, which it adds",
+        parse_share,
+    )
+    notify = Option(
+        "str | Sequence[str] | None",
+        "list of URLs",
+        "",
+        "where incidents are reported straight from the job, by `apprise`, such as slack://… (never printed)",
+        _addresses,
+        secret=True,
+    )
+    notify_only = Option(
+        "str | Sequence[str] | None",
+        "key=value list",
+        "",
+        "report only the incidents of runs with all these resource attributes or hyperparameters, such as team=prod; "
+        "a key alone takes any value",
+        _names,
     )
     submitted_at = Option(
         "float | str | None",
@@ -477,6 +533,9 @@ class Options(TypedDict, total=False):
     stalled_after: float | str | None
     grace_period: float | None
     usage_interval: float | str | None
+    objective: float | str | None
+    notify: str | Sequence[str] | None
+    notify_only: str | Sequence[str] | None
     submitted_at: float | str | None
     process_index: int | None
     process_count: int | None

@@ -204,6 +204,9 @@ _LEAST: Final = 4
 # Nor are shorter values of variables; and a path is not, such as that of a file with credentials.
 _LEAST_NAMED: Final = 8
 _PATH: Final = re.compile(r"[~.]{0,2}/|[A-Za-z]:[\\/]")
+_ADDRESSES: Final = "_GOODPUT_NOTIFY"  # a variable with URLs, in which tokens stand anywhere
+_SCHEME: Final = re.compile(r"([A-Za-z][\w+.-]*)://")
+_TOKEN: Final = re.compile(r"(?=.*[0-9A-Z])[\w%~+-]{8,}")  # no host has such a name
 _SHORT: Final = 256  # characters of a text that is remembered: the same ones come again and again
 
 
@@ -321,17 +324,37 @@ def redact_loggers(package: str) -> None:
 
 def secret(name: str) -> bool:
     """Return whether the value of the environment variable `name` must not be shown."""
-    return name.startswith("OTEL_EXPORTER_") and name.endswith("HEADERS")
+    return name.endswith(_ADDRESSES) or (name.startswith("OTEL_EXPORTER_") and name.endswith("HEADERS"))
+
+
+def without_address(text: str) -> str:
+    """Return the schemes of the URLs in `text`, whose hosts and paths are secret: ``slack://(hidden)``."""
+    schemes = [f"{scheme}://{HIDDEN}" for scheme in _SCHEME.findall(text)]
+    return ", ".join(schemes) or (HIDDEN if text else "")
+
+
+def address_secrets(text: str) -> set[str]:
+    """Return the texts in the URLs of `text` that no message may contain: what is after a scheme, and tokens in it."""
+    hidden = set()
+    for url in re.split(r"[\s,]+(?=[A-Za-z][\w+.-]*://)", text.strip()):
+        rest = url.partition("://")[2] or url
+        password = rest.rpartition("@")[0].partition(":")[2]
+        pieces = {piece for piece in re.split(r"[/@:?&=,;#]+", rest) if _TOKEN.fullmatch(piece)}
+        hidden |= {rest, rest.rstrip("/"), password, unquote(password), *pieces, *map(unquote, pieces)}
+    return {piece for piece in hidden if len(piece) >= _LEAST}
 
 
 def secrets(environ: Mapping[str, str]) -> list[str]:
     """Return the texts in `environ` that no message may contain, longest first.
 
-    They are those of OTLP's headers, and the values of variables whose names say so, such as HF_TOKEN.
+    They are those of OTLP's headers and of the URLs to notify, and the values of variables whose names say so, such as
+    HF_TOKEN.
     """
     hidden = set()
     for name, value in environ.items():
-        if secret(name):
+        if name.endswith(_ADDRESSES):
+            hidden |= address_secrets(value)
+        elif secret(name):
             for item in (value, *value.split(",")):
                 content = item.partition("=" if "=" in item else ":")[2].strip()
                 hidden |= {item.strip(), content, unquote(content), *content.split(), *unquote(content).split()}

@@ -353,6 +353,8 @@ class ReportFields(_AlwaysFields, total=False):
     scheduling_goodput: float  # a factor of productivity goodput
     program_goodput: float | None  # another factor
     productivity_goodput: float | None  # the product of both and `goodput`
+    objective: float  # the goodput that the run should have, if one was set
+    error_budget_used: float | None  # unproductive time over what the objective allows; above 1: more than that
     processes: ProcessesFields  # if processes reported their paces
     ranks: RanksFields  # in the account of a job of several ranks
     process: ProcessFields  # in the account of one process of several

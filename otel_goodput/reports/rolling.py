@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from otel_goodput._accounting.totals import Partition
 from otel_goodput._journal.facts import Facts
-from otel_goodput._settings.options import Settings, parse_windows
+from otel_goodput._settings.options import Settings, parse_share, parse_windows, with_objective
 from otel_goodput._text.durations import NS, window_name
 
 _UNITS: Final = {"h": "h", "m": "min", "s": "s"}
@@ -15,10 +15,11 @@ _UNITS: Final = {"h": "h", "m": "min", "s": "s"}
 
 def rolling_of(facts: Facts | None) -> Sequence[int]:
     """Return the lengths (ns) of the rolling windows that an attempt was configured with; the usual ones if unknown."""
-    usual = Settings.windows.usual
-    text, _ = (usual, "") if facts is None else facts.settings.get(Settings.windows.variable, (usual, ""))
+    usual, settings = Settings.windows.usual, {} if facts is None else facts.settings
+    text, _ = settings.get(Settings.windows.variable, (usual, ""))
+    objective, _ = settings.get(Settings.objective.variable, ("", ""))
     try:
-        return parse_windows(text)
+        return with_objective(parse_windows(text), parse_share(objective) if objective else None)
     except (ValueError, OverflowError):  # anybody may have changed the file
         return parse_windows(usual)
 

@@ -204,6 +204,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     for name, words in _RATIOS.items():
         if report.get(name) is not None:
             yield f"  {words} {report[name] * 100:.1f} %"
+    yield from budget(report)
     for what in ("excluded", "suspended"):
         if report[f"{what}_s"]:
             yield f"  {format_duration(report[f'{what}_s'])} {what}, not counted"
@@ -225,7 +226,10 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
 
 def headline(report: Mapping[str, Any]) -> str:
     """Return the title and the goodput in one line."""
-    return f"{title(report)}: {_goodput(report)}" if report["elapsed_s"] else title(report)
+    if not report["elapsed_s"]:
+        return title(report)
+    used = report.get("error_budget_used")
+    return f"{title(report)}: {_goodput(report)}" + ("" if used is None else f"; {used:.0%} of the error budget used")
 
 
 def _goodput(report: Mapping[str, Any]) -> str:
@@ -316,6 +320,14 @@ def rolling(report: Mapping[str, Any]) -> Iterator[str]:
         losses = [source for source in sources(one["seconds"]) if source[0] != Category.PRODUCTIVE]
         lost = "".join(f"{f'{name} {custom}'.strip()} ({percent(held, elapsed)})" for name, custom, held in losses[:1])
         yield f"  goodput {percent(one['goodput'], 1)} of {which}{lost and f'; most was lost to {lost}'}"
+
+
+def budget(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how much of the error budget of the run's objective is used, if it has one."""
+    if report.get("error_budget_used") is not None:
+        allowed = (1 - report["objective"]) * report["elapsed_s"]
+        used = f"{report['error_budget_used']:.0%} of it is used"
+        yield f"  error budget of the objective {report['objective'] * 100:g} %: {format_duration(allowed)}; {used}"
 
 
 def steps(report: Mapping[str, Any]) -> Iterator[str]:

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from emulators.google import GoogleEmulator
 from exporters.backends import grpc_backend, http_backend
+from http_server import HttpServer, Response
 from tools.commands import environment
 
 from otel_goodput._journal.rundir import RunDirectory
@@ -226,6 +227,12 @@ print(*(phase.phase for phase in goodput.open_run("runs", "run").phases() if pha
 """
 
 
+def notify(here: Installed) -> None:
+    with HttpServer(lambda request: Response()) as server:
+        here.run("-m", "otel_goodput", "doctor", "--notify", OTEL_GOODPUT_NOTIFY=f"json://127.0.0.1:{server.port}")
+        assert len(server.requests) == 1
+
+
 def everything(here: Installed) -> None:
     """All exporters can be opened in one process, and reach what they send to."""
     with GoogleEmulator() as google, grpc_backend() as received:
@@ -254,6 +261,7 @@ USES: dict[str, Callable[[Installed], None]] = {
     "gcp-otlp": gcp_otlp,
     "otlp": otlp,
     "jax": jax,
+    "notify": notify,
     "orbax": orbax,
     "remote": remote,
     "serve": serve,

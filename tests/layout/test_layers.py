@@ -36,7 +36,10 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
     ("what the memory tells", frozenset({"_timeline"})),
     ("phases, and what is shown of them", frozenset({"_recording", "_metrics"})),
     ("the account live and on paper, what watches", frozenset({"_live", "reports", "_integrations", "_disruption"})),
-    ("where it runs, and on providers of the user's own", frozenset({"_resources", "_runtime.standalone"})),
+    (
+        "where it runs, what is wrong, and on providers of the user's own",
+        frozenset({"_resources", "_runtime.standalone", "_incidents"}),
+    ),
     ("exporters, observers, the page", frozenset({"exporters", "_runtime.observers", "_viewer"})),
     ("pipelines", frozenset({"_runtime.pipelines"})),
     ("in place of the leader", frozenset({"_runtime.deputy"})),

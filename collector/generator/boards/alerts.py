@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from boards.naming import label
-from boards.promql import Dialect, Except
+from boards.promql import Dialect, Except, grouped
 from boards.slots import (
     AT_RISK,
     DATA_LOADING,
@@ -25,6 +25,8 @@ from boards.slots import (
     WINDOW_S,
 )
 from otel_goodput import semconv
+from otel_goodput._settings.options import Settings
+from otel_goodput._text.durations import NS, parse_duration, window_name
 from otel_goodput.semconv import Category, ClockState, JobState, Phase, Reason
 
 CRITICAL: Final = "critical"
@@ -35,6 +37,11 @@ GONE: Final = "RunGone"
 RANK_WINDOW: Final = "10m"  # in which waits for a rank are counted
 LOOP_WINDOW: Final = "1h"  # in which disruptions are counted for a restart loop
 GONE_WINDOW: Final = "6h"  # for how long a run that is gone is remembered
+
+# How many times as fast as the objective allows the error budget is used, over a long window and still over a short
+# one: https://sre.google/workbook/alerting-on-slos/, table 5-8.
+BURNS_FAST: Final = ((14.4, "1h", "5m"), (6, "6h", "30m"))
+BURNS: Final = ((1, "3d", "6h"),)
 
 
 @dataclass(frozen=True)
@@ -134,8 +141,39 @@ def _clock_unknown(words: Dialect) -> str:
     return f"{unknown} > 0\nunless\n({' or '.join(others)})"
 
 
+def _burns(*pairs: tuple[float, str, str]) -> Callable[[Dialect], str]:
+    """An expression: both windows of one of the `pairs` (factor, long one, short one) burn the budget so fast."""
+
+    def expression(words: Dialect) -> str:
+        objective = words.of_run("max", words.select(semconv.OBJECTIVE, {}))
+        # Of each attempt: the series of one that died stays for some minutes.
+        writers = [*words.run, *(one for one in words.writer if one not in words.run)]
+        elapsed = words.of_run("max", grouped("sum", writers, words.select(semconv.TIME, {})))
+
+        def burn(window: str) -> str:
+            seconds = parse_duration(window) // NS
+            # Windows have names as ``window_name`` gives them, and a young run has not spent a window's time yet.
+            name = window_name(seconds * NS)
+            ratio = words.of_run("max", words.select(semconv.RATIO, {semconv.GOODPUT_WINDOW: name}))
+            return f"(1 - {ratio}) * clamp_max({elapsed} / {seconds}, 1) / (1 - {objective})"
+
+        return "\nor\n".join(
+            f"({burn(long)} > {factor:g}\nand\n{burn(short)} > {factor:g})" for factor, long, short in pairs
+        )
+
+    return expression
+
+
+def _in_words(pairs: Sequence[tuple[float, str, str]]) -> str:
+    return "; or ".join(
+        f"more than {f'{factor:g} times ' if factor != 1 else ''}what is allowed, over {long} and still over {short}"
+        for factor, long, short in pairs
+    )
+
+
 def rules() -> list[Rule]:
     share, seconds = "{{ $value | humanizePercentage }}", "{{ $value | humanizeDuration }}"
+    times = '{{ $value | printf "%.1f" }}'
     return [
         Rule(
             name="GoodputBelowTarget",
@@ -247,6 +285,35 @@ def rules() -> list[Rule]:
                 f"`{Category.DATA_LOADING}`: its data, and its host's CPU, memory and disk.",
                 f"`{Category.STALLED}`, `{Category.OTHER}`: `py-spy dump --pid PID` on its host.",
                 "Is it always the same host, whichever rank runs there? Replace the host.",
+            ),
+        ),
+        Rule(
+            name="ErrorBudgetBurnsFast",
+            title="The error budget burns fast",
+            severity=CRITICAL,
+            hold_min=0,
+            expression=_burns(*BURNS_FAST),
+            value=f"it is used {times} times as fast as the objective allows",
+            means=f"The run has an objective (`{Settings.objective.variable}`), and loses so much time that it is "
+            f"missed soon: {_in_words(BURNS_FAST)}. At this rate, 2 % of the error budget of 30 days are used in an "
+            "hour, or 5 % in six hours. Time that a younger run has not had yet counts as good.",
+            look=(
+                "Is there another alert about this run? It is probably the cause.",
+                "On the dashboard, which category has grown since then?",
+            ),
+        ),
+        Rule(
+            name="ErrorBudgetBurns",
+            title="The error budget burns",
+            severity=WARNING,
+            hold_min=0,
+            expression=_burns(*BURNS),
+            value=f"it is used {times} times as fast as the objective allows",
+            means=f"The run has an objective (`{Settings.objective.variable}`), and misses it: it loses "
+            f"{_in_words(BURNS)}. Time that a younger run has not had yet counts as good.",
+            look=(
+                "Which categories lost most in the last days? See the dashboard, or `otel-goodput report`.",
+                "If nothing can be gained there, the objective is too high for this job.",
             ),
         ),
         Rule(

@@ -36,18 +36,20 @@ def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", type=length, default=3 * NS, metavar="T", help=words)
     words = "also check Google Cloud: credentials, project, APIs, roles, clock"
     parser.add_argument("--gcp", action="store_true", help=words)
+    parser.add_argument("--notify", action="store_true", help="send a test to those whom OTEL_GOODPUT_NOTIFY names")
     add_json(parser)
 
 
 def run_doctor(options: argparse.Namespace) -> int:
     """Run the command ``otel-goodput doctor`` as :func:`examine` does."""
-    return examine(timeout_s=options.timeout / NS, as_json=options.json, gcp=options.gcp)
+    return examine(timeout_s=options.timeout / NS, as_json=options.json, gcp=options.gcp, notify=options.notify)
 
 
-def examine(*, timeout_s: float, as_json: bool, gcp: bool = False) -> int:
+def examine(*, timeout_s: float, as_json: bool, gcp: bool = False, notify: bool = False) -> int:
     """Print what would be exported and where to, and what is wrong; returns the exit status, 1 if there is a problem.
 
-    Each connection may take `timeout_s`; with `gcp`, requests are sent to Google Cloud too.
+    Each connection may take `timeout_s`; with `gcp`, requests are sent to Google Cloud too, and with `notify` a test to
+    everybody who is notified of incidents.
     """
     hidden = secrets(os.environ)
     with captured_logs() as logs, warnings.catch_warnings():
@@ -56,6 +58,8 @@ def examine(*, timeout_s: float, as_json: bool, gcp: bool = False) -> int:
         config, run_id = settings.in_force(os.environ)
         logs.take()  # already reported by the check of the settings
         raw, exporters = _examined(config, run_id, timeout_s, logs, gcp, hidden)
+        with looking_at("notifications"):
+            raw += settings.check_notifications(config, send=notify)
     hidden.sort(key=len, reverse=True)
     findings = [Finding(*(redact(text, hidden) for text in one)) for one in raw]
     verdict = redact(_verdict(findings, exporters.active, contacted=gcp), hidden)

@@ -16,6 +16,7 @@ from importlib import metadata
 from typing import Any, Final, NamedTuple
 
 from otel_goodput._disruption.launchers import launches
+from otel_goodput._incidents import notify
 from otel_goodput._runtime.guard import TRUE
 from otel_goodput._runtime.installation import install_command
 from otel_goodput._settings import config as configuration
@@ -80,7 +81,8 @@ def rows(environ: Mapping[str, str]) -> list[Row]:
     for variable in (*ENVVARS, *STANDARD):
         text = environ.get(variable.name, "").strip()
         reason = refusal(variable, text) if text else ""
-        ignored = redact(f"{text!r}: {reason}") if reason else ""
+        shown = HIDDEN if secret(variable.name) else repr(text)
+        ignored = redact(f"{shown}: {reason}") if reason else ""
         used = text and (not reason or variable.name in _PARTLY)
         value, source = (text, "environment") if used else (variable.default, "default")
         note = ""
@@ -212,6 +214,30 @@ def check(environ: Mapping[str, str], rows: Sequence[Row], config: Config) -> It
         yield warning("settings", what, install_command("usage"))
     yield from _place(environ)
     yield from _launchers(environ)
+
+
+def check_notifications(config: Config, *, send: bool) -> Iterator[Finding]:
+    """Yield findings on who is notified of incidents; `send`: send each of them a test."""
+    variable = Settings.notify.variable
+    if not config.notify:
+        if send:
+            yield problem("notify", f"{variable} is not set: nobody is notified", "set it to a URL such as slack://…")
+        return
+    if not notify.installed():
+        yield problem("notify", f"{variable} is set, but apprise is not installed", install_command("notify"))
+        return
+    for each in map(notify.Address, config.notify):
+        if not each.understood():
+            do = "see https://appriseit.com for the URLs of each service"
+            yield problem("notify", f"apprise does not understand the URL {each.shown}", do)
+        elif not send:
+            yield ok("notify", f"incidents are reported to {each.shown}; --notify sends a test")
+        elif why := each.send(notify.trial(notify.Subject(config.job_name, config.run_id))):
+            yield problem("notify", f"a test could not be sent to {each.shown}: {why}", "correct the URL, or try again")
+        else:
+            yield ok("notify", f"a test was sent to {each.shown}")
+    if config.notify_only:
+        yield ok("notify", f"only of runs with {', '.join(config.notify_only)}")
 
 
 def _launchers(environ: Mapping[str, str]) -> Iterator[Finding]:

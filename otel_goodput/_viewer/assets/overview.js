@@ -148,6 +148,8 @@ function figures(model) {
   ]) {
     if (report[name] !== null && report[name] !== undefined) add(`${(100 * report[name]).toFixed(1)} %`, words);
   }
+  if (report.error_budget_used !== null && report.error_budget_used !== undefined)
+    add(`${(100 * report.error_budget_used).toFixed(0)} %`, "of the error budget used", `the objective is a goodput of ${+(100 * report.objective).toFixed(3)} %`);
   if (report.excluded_s) add(duration(nanoseconds(report.excluded_s)), "excluded");
   if (report.suspended_s) add(duration(nanoseconds(report.suspended_s)), "suspended");
   return figures;

@@ -1,0 +1,1 @@
+"""What watches a live job for what goes wrong, and who is told of it."""
