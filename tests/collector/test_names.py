@@ -12,7 +12,8 @@ import pytest
 from boards import naming
 from otel_goodput import semconv
 from otel_goodput._metrics import workload_series
-from otel_goodput._settings.options import Settings
+from otel_goodput._settings.options import OBJECTIVE_WINDOWS, Settings
+from otel_goodput._text.durations import window_name
 
 from .written import FILES, load, selections
 
@@ -20,6 +21,7 @@ from .written import FILES, load, selections
 IN_PROMETHEUS = {
     "goodput.time": "goodput_time_seconds",
     "goodput.ratio": "goodput_ratio",
+    "goodput.objective": "goodput_objective_ratio",
     "badput.ratio": "badput_ratio",
     "goodput.step.duration": "goodput_step_duration_seconds",
     "goodput.phase.duration": "goodput_phase_duration_seconds",
@@ -74,7 +76,7 @@ LABELS = {
     "goodput.rank": "goodput_rank",
 }
 
-WINDOWS = Settings.windows.usual.split(",")
+WINDOWS = [*Settings.windows.usual.split(","), *map(window_name, OBJECTIVE_WINDOWS)]
 VALUES = {
     "goodput_category": {*semconv.CATEGORIES},
     "goodput_activity": {*semconv.ACTIVITIES},

@@ -34,6 +34,7 @@ from otel_goodput.semconv import CATEGORIES, METRICS, REASONS
 TABLE: dict[str, tuple[str, str, set[str], type]] = {
     "goodput.time": ("updown", "s", {"goodput.category", "goodput.custom.name"}, float),
     "goodput.ratio": ("gauge", "1", {"goodput.window"}, float),
+    "goodput.objective": ("gauge", "1", set(), float),
     "badput.ratio": ("gauge", "1", {"goodput.window", "goodput.category", "goodput.custom.name"}, float),
     "goodput.step.duration": ("histogram", "s", set(), float),
     "goodput.phase.duration": (
@@ -76,6 +77,7 @@ TABLE: dict[str, tuple[str, str, set[str], type]] = {
 # Only where the flops are known.
 # Of these there is none in a single process to which nobody gave flops, and that does not reach again what it had kept.
 NEEDS_MORE = {
+    "goodput.objective",
     "goodput.program.ratio",
     "goodput.productivity",
     "goodput.straggler.ratio",

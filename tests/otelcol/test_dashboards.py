@@ -15,7 +15,7 @@ from .sidecars import Sidecar
 
 
 def test_what_is_selected_is_stored_by_the_sidecar(tmp_path: Path) -> None:
-    with Sidecar(tmp_path, "gcp-sidecar") as sidecar, sidecar.job() as job:
+    with Sidecar(tmp_path, "gcp-sidecar") as sidecar, sidecar.job({"OTEL_GOODPUT_OBJECTIVE": "90%"}) as job:
         account = job.end().account
         until(lambda: not sidecar.missing(account), 60.0, lambda: sidecar.missing(account))
         stored = sidecar.google.target_series

@@ -80,6 +80,7 @@ def environ(collector: Collector) -> dict[str, str]:
         "OTEL_METRIC_EXPORT_INTERVAL": "500",
         "OTEL_BSP_SCHEDULE_DELAY": "200",
         "OTEL_GOODPUT_RUN_ID": RUN,
+        "OTEL_GOODPUT_OBJECTIVE": "90%",
         "OTEL_GOODPUT_STRICT": "1",
     }
 

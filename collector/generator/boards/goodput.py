@@ -139,10 +139,14 @@ def _losses() -> list[Panel]:
         ),
         Panel(
             "Is goodput rising or falling?",
-            "Goodput of the whole run and of rolling windows; short windows show a change first.",
+            "Goodput of the whole run and of rolling windows; short windows show a change first. And the objective, if "
+            "the run has one.",
             View.LINES,
             Unit.SHARE,
-            [Query(semconv.RATIO, by=(semconv.GOODPUT_WINDOW,), across=Across.MIN)],
+            [
+                Query(semconv.RATIO, by=(semconv.GOODPUT_WINDOW,), across=Across.MIN),
+                Query(semconv.OBJECTIVE, "objective", across=Across.MAX),
+            ],
             width=6,
             bound=Bound(TARGET, below=True),
         ),
