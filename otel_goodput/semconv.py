@@ -197,7 +197,9 @@ def _resource(key: str, on: str, brief: str, type: str = "string") -> str:
     return key
 
 
-GOODPUT_NOTICE_EVENT: Final = "goodput.notice"  # an event of the job span
+# Events of the job span.
+GOODPUT_NOTICE_EVENT: Final = "goodput.notice"
+GOODPUT_PROFILE_EVENT: Final = "goodput.profile"
 
 GOODPUT_PHASE: Final = _span("goodput.phase", "all but `attempt` and `steps`", "the phase; a span with it is accounted")
 GOODPUT_STEP: Final = _int(
@@ -226,6 +228,16 @@ GOODPUT_NOTICE_SOURCE: Final = _span(
 )
 GOODPUT_NOTICE_VALUE: Final = _span(
     "goodput.notice.value", "event `goodput.notice` of job", "the metadata server's value"
+)
+_PROFILE: Final = "event `goodput.profile` of job"
+GOODPUT_PROFILE_CAUSE: Final = _span("goodput.profile.cause", _PROFILE, "why it was taken")
+GOODPUT_PROFILE_PATH: Final = _span("goodput.profile.path", _PROFILE, "its file, within the run's folder")
+GOODPUT_PROFILE_FUNCTION: Final = _span(
+    "goodput.profile.function", f"{_PROFILE}, if one grew", "the function whose share of the time grew most"
+)
+GOODPUT_PROFILE_LINE: Final = _span("goodput.profile.line", f"{_PROFILE}, if one grew", "its file and line")
+GOODPUT_PROFILE_TRACE: Final = _span(
+    "goodput.profile.trace", f"{_PROFILE}, if there is one", "folder of the trace, within the run's folder"
 )
 GOODPUT_COMPILE_FUNCTION: Final = _span("goodput.compile.function", "compile", "the function compiled")
 GOODPUT_COMPILE_RECOMPILATION: Final = _bool(

@@ -42,6 +42,7 @@ FACTS: Final = 64 * files.KIB
 USAGE: Final = 256 * files.KIB
 REQUESTS: Final = files.MIB  # a request may name 65,536 processes
 ANSWERS: Final = 256 * files.KIB
+PROFILE: Final = 256 * files.KIB
 # A change of a folder within the granularity of its time stamps, or of a clock elsewhere, is not seen by the stamp.
 _SETTLED_NS: Final = 3_000_000_000
 _PACKED: Final = 2  # bytes of records in a byte of a compressed segment
@@ -53,6 +54,7 @@ _OF_A_PROCESS: Final = re.compile(r"(a\d+-)?p\d+")
 _OF_PROCESS: Final = re.compile(r"(?:a\d{4,10}-)?p(\d{4,9})[-.].*")
 MOST: Final = 65_536  # processes
 _USAGE: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})\.usage")
+_PROFILE: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})-(\d{6,12})\.profile")
 _ANSWERS: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})\.answers")
 # All files of a journal and their maximum sizes in bytes. Other files are not read, uploaded or downloaded.
 _KNOWN: Final = (
@@ -68,6 +70,7 @@ _KNOWN: Final = (
     (re.compile(r"p\d{4,9}\.now"), NOW),
     (re.compile(r"a\d{4,10}-p\d{4,9}\.facts"), FACTS),
     (_USAGE, USAGE),
+    (_PROFILE, PROFILE),
     (re.compile(r"a\d{4,10}-p\d{4,9}\.recovered"), files.SMALL),
     (re.compile(r"a\d{4,10}-p\d{4,9}-\d{6,12}\.segment"), records.SEGMENT_BYTES),
     (re.compile(r"a\d{4,10}-p\d{4,9}-\d{6,12}\.segment\.gz"), records.PACKED_BYTES),
@@ -186,6 +189,25 @@ class RunDirectory:
         """The processes that answered requests in an attempt, counted from 0, sorted."""
         numbers = ((int(match[1]), int(match[2])) for match in self._matches(_ANSWERS))
         return sorted(process for number, process in numbers if number == attempt)
+
+    def profile_path(self, attempt: int, process: int, number: int) -> Path:
+        return self.journal / f"a{attempt:04d}-p{process:04d}-{number:06d}.profile"
+
+    def profiles(self) -> list[tuple[int, int, int]]:
+        """Attempt (counted from 0), process and number of each profile."""
+        return [(int(match[1]), int(match[2]), int(match[3])) for match in self._matches(_PROFILE)]
+
+    def keep_latest_profiles(self, attempt: int, process: int, most: int, *, but: int) -> None:
+        """Remove the oldest profiles of an attempt of a process beyond `most`, but not the one with the number `but`.
+
+        An error is logged.
+        """
+        numbers = sorted(number for *owner, number in self.profiles() if owner == [attempt, process] and number != but)
+        for number in numbers[: 1 - most]:
+            try:
+                files.remove(self.profile_path(attempt, process, number))
+            except OSError as error:
+                logger.warning("journal: an old profile cannot be removed: %s", error.strerror or error)
 
     def offsets_paths(self) -> list[Path]:
         """The existing files of offsets of clocks, in order of the leaders that wrote them."""

@@ -14,16 +14,29 @@ from otel_goodput._disruption.launchers import exit_code, exit_reason, launches,
 from otel_goodput._disruption.metadata import Maintenance, metadata_host
 from otel_goodput._disruption.notices import Notices
 from otel_goodput._disruption.signals import SIGNALS, Signals
+from otel_goodput._incidents.profiler import REQUEST, Profiler
 from otel_goodput._integrations import Integrations
 from otel_goodput._integrations.device_clock import DeviceClock
 from otel_goodput._integrations.usage import UsageSampler
+from otel_goodput._journal.profiles import Profile
 from otel_goodput._journal.requests import Inbox
 from otel_goodput._live import LiveAccount
 from otel_goodput._metrics.productivity import Inputs, Productivity
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._settings.config import Config
 from otel_goodput._text.redact import redacting_logger
-from otel_goodput.semconv import GOODPUT_DISRUPTION_REASON, GOODPUT_NOTICE_EVENT, GOODPUT_NOTICE_SOURCE, REASONS
+from otel_goodput.semconv import (
+    GOODPUT_DISRUPTION_REASON,
+    GOODPUT_NOTICE_EVENT,
+    GOODPUT_NOTICE_SOURCE,
+    GOODPUT_PROFILE_CAUSE,
+    GOODPUT_PROFILE_EVENT,
+    GOODPUT_PROFILE_FUNCTION,
+    GOODPUT_PROFILE_LINE,
+    GOODPUT_PROFILE_PATH,
+    GOODPUT_PROFILE_TRACE,
+    REASONS,
+)
 
 logger = redacting_logger("otel_goodput")
 
@@ -40,6 +53,7 @@ class Observers:
 
     Attributes:
         requests: of commands to this process.
+        profiler: profiles steps.
     """
 
     def __init__(
@@ -70,7 +84,18 @@ class Observers:
         tracer.hooks.device = self.device_clock
         place = lambda: (None if live.provisional else live.opened.run, live.attempt)  # noqa: E731
         self.requests = Inbox(place, config.process_index, clock)
-        tracer.hooks.at_tick(self.device_clock.poll, self._integrations.poll, self._find_peak, self.requests.look)
+        self.profiler = profiler = Profiler(
+            place,
+            config.process_index,
+            clock,
+            lambda: tracer.thread.identity,
+            lambda: tracer.latest.step,
+            config.profile,
+            self._announce,
+        )
+        self.requests.on(REQUEST, profiler.answer)
+        tracer.hooks.at_tick(self.device_clock.poll, self._integrations.poll, self._find_peak)
+        tracer.hooks.at_tick(self.requests.look, profiler.look)
         self._signals: Signals | None = None
         if "signals" in config.integrations:
             self._signals = Signals(self.notices, clock, config.grace_period, finish)
@@ -102,7 +127,8 @@ class Observers:
             self._signals.remove()
         if self._maintenance is not None:
             self._maintenance.stop()
-        self.notices.close(seconds / 2)
+        self.profiler.close(seconds / 4)
+        self.notices.close(seconds / 4)
         self._integrations.remove()
         self._tracer.close_open()
         if self._usage is not None:
@@ -120,6 +146,20 @@ class Observers:
         self._tracer.account.notice(REASONS.index(reason), moment, ended_by=ended_by)
         if span is not None and span.is_recording():
             span.add_event(GOODPUT_NOTICE_EVENT, {GOODPUT_DISRUPTION_REASON: reason, **about}, moment)
+
+    def _announce(self, profile: Profile, file: str) -> None:
+        about = {
+            GOODPUT_PROFILE_CAUSE: profile.cause,
+            GOODPUT_PROFILE_PATH: f"journal/{file}",
+            GOODPUT_PROFILE_FUNCTION: profile.grown[0].name if profile.grown else "",
+            GOODPUT_PROFILE_LINE: profile.line,
+            GOODPUT_PROFILE_TRACE: profile.trace,
+        }
+        span = self._tracer.traces.job_span
+        if span is not None and span.is_recording():
+            span.add_event(GOODPUT_PROFILE_EVENT, {key: text for key, text in about.items() if text}, profile.ended)
+        grew = f"; {profile.grown[0].name} ({profile.line}) takes more of the time" if profile.grown else ""
+        logger.info("profile %d was taken (%s): %s%s", profile.number, profile.cause, profile.note, grew)
 
     def _withdraw(self, left: str | None, moment: int, _: object) -> None:
         self._tracer.account.notice(0, moment, withdrawn=True)

@@ -47,6 +47,11 @@ OBJECTIVE_WINDOWS: Final = tuple(map(parse_duration, ("5m", "30m", "1h", "6h", "
 
 _ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S")
 _NEXT_ADDRESS: Final = re.compile(rf"[\s,]+(?={_ADDRESS.pattern})")  # an address may contain commas
+PROFILE_AUTO: Final = "auto"
+PROFILE_TRACE: Final = "trace"
+PROFILE_REQUEST: Final = "request"
+PROFILE_OFF: Final = "off"
+PROFILES: Final = (PROFILE_AUTO, PROFILE_TRACE, PROFILE_REQUEST, PROFILE_OFF)
 
 
 # --- parsers: of the text of a variable or an argument; they raise ValueError or OverflowError ------------------------
@@ -386,6 +391,13 @@ class Settings:
         "report only the incidents of runs with all these resource attributes or hyperparameters, such as team=prod; "
         "a key alone takes any value",
         _names,
+    profile = Option(
+        "str | None",
+        " | ".join(PROFILES),
+        PROFILE_AUTO,
+        "when steps are profiled: `auto`: by a sampler of Python stacks when an incident begins, and on request; "
+        "`trace`: then also by jax's or PyTorch's profiler; `request`: only on request; `off`: never",
+        _one_of("profiles", PROFILES),
     )
     submitted_at = Option(
         "float | str | None",
@@ -536,6 +548,7 @@ class Options(TypedDict, total=False):
     objective: float | str | None
     notify: str | Sequence[str] | None
     notify_only: str | Sequence[str] | None
+    profile: str | None
     submitted_at: float | str | None
     process_index: int | None
     process_count: int | None

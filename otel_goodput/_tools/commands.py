@@ -101,6 +101,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "record why a run was disrupted, by hand or from a log",
         ("reason runs/job-17", "reason runs/job-17 2 preemption"),
     ),
+    "profile": Command(
+        "profile",
+        "profile the next steps of a living job, and name the functions that take the time",
+        ("profile runs/job-17", "profile --rank 3 --with sampler --steps 20"),
+    ),
     "replay": Command(
         "report",
         "print the report of a timeline: a JSON-lines file, or a run's journal",

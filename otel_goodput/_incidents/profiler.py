@@ -1,0 +1,299 @@
+"""Profiles the next steps from a background thread: by itself where steps have become slow, and on request.
+
+A sampler of the training thread's stack always runs; a trace by jax's or PyTorch's profiler only if it is asked for.
+Early in an attempt a baseline is sampled, so that a later profile can say which function's share of the time grew.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from otel_goodput._incidents import sampler, traces
+from otel_goodput._incidents.sampler import Stacks
+from otel_goodput._journal.profiles import BASELINE, JAX, NO_INCIDENT, SAMPLER, TORCH, Profile, write_profile
+from otel_goodput._journal.requests import DONE, REFUSED, TAKEN, Request, Respond
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._runtime import files
+from otel_goodput._runtime.guard import contain, started
+from otel_goodput._settings.options import PROFILE_AUTO, PROFILE_OFF, PROFILE_TRACE
+from otel_goodput._text.quantities import plural, short_duration
+from otel_goodput._text.redact import redacting_logger
+
+logger = redacting_logger("otel_goodput")
+
+REQUEST: Final = "profile"  # the kind of requests, and the cause of what they begin
+STEPS: Final = 5  # of a profile, by default
+SECONDS: Final = 10.0  # and at most, unless no step has ended
+MOST_STEPS: Final = 10_000
+MOST_SECONDS: Final = 600.0
+SAMPLED_S: Final = 5.0  # at least, for there to be enough samples of short steps
+NO_STEP_S: Final = 60.0  # at most, while no step ends
+EACH_S: Final = 0.01  # from one sample to the next
+BASELINE_EACH_S: Final = 0.05
+BASELINE_S: Final = 30.0
+WARM_STEPS: Final = 20  # before the baseline,
+WARM_S: Final = 10.0  # and so long since the first look at which steps were done
+HOUR_S: Final = 3600.0
+AUTOMATIC: Final = 3  # profiles in an hour
+REQUESTED: Final = 20
+SHARE: Final = 0.01  # of an attempt's time, that profiles by themselves may take,
+FREE_S: Final = 0.5  # or this, early in it
+FOLDER: Final = "profiles"  # of traces, in the folder of the run
+
+
+class Job(NamedTuple):
+    """A profile to be taken."""
+
+    cause: str
+    incident: int
+    steps: int
+    seconds: float
+    kind: str
+    done: Callable[[Profile, str], object] | None
+
+
+class Profiler:
+    """Takes profiles, one at a time.
+
+    Args:
+        place: returns the run and the attempt, counted from 0; no run: nothing is written, so nothing is profiled.
+        process: index of this process.
+        clock: ns since the epoch.
+        thread: returns the identity of the training thread.
+        step: returns the number of the latest step that has begun; below 0 before the first.
+        mode: the option ``profile``.
+        announce: is given each profile that was taken, and the name of its file.
+    """
+
+    def __init__(
+        self,
+        place: Callable[[], tuple[RunDirectory | None, int]],
+        process: int,
+        clock: Callable[[], int],
+        thread: Callable[[], int | None],
+        step: Callable[[], int],
+        mode: str,
+        announce: Callable[[Profile, str], object] = lambda *_: None,
+    ) -> None:
+        self._place, self._process, self._clock = place, process, clock
+        self._thread, self._step, self._mode, self._announce = thread, step, mode, announce
+        self._began = time.monotonic()
+        self._spent = 0.0  # s of processor time, and of ending traces
+        self._stop = threading.Event()
+        self._stop_baseline = threading.Event()
+        self._guard = threading.Lock()
+        self._worker: threading.Thread | None = None
+        self._measuring: threading.Thread | None = None  # of the baseline
+        self._baseline: Stacks | None = None
+        self._warm: tuple[float, int] | None = None  # s, monotonic, and the step, at the first look
+        self._number = BASELINE
+        self._automatic = deque[float](maxlen=AUTOMATIC)  # when they began, s, monotonic
+        self._requested = deque[float](maxlen=REQUESTED)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a profile is being taken."""
+        return self._worker is not None and self._worker.is_alive()
+
+    def start(
+        self,
+        cause: str,
+        incident: int = NO_INCIDENT,
+        *,
+        steps: int = STEPS,
+        seconds: float = SECONDS,
+        kind: str = "",
+        done: Callable[[Profile, str], object] | None = None,
+    ) -> str:
+        """Begin to profile the next `steps`, for `seconds` at most, without waiting for that.
+
+        Args:
+            cause: why; ``REQUEST``: a person wants it. Others count against the budget of what happens by itself.
+            incident: number of the incident that is the reason, if there is one.
+            kind: ``jax``, ``torch`` or ``sampler``; by default the sampler, or with the option ``trace`` the profiler
+                of the library in use.
+            done: is given the profile and the name of its file, in a background thread.
+
+        Returns:
+            Why no profile is taken; empty if one is.
+        """
+        requested = cause == REQUEST
+        kind = kind or (self._mode == PROFILE_TRACE and traces.used()) or SAMPLER
+        job = Job(cause, incident, max(1, min(steps, MOST_STEPS)), max(0.1, min(seconds, MOST_SECONDS)), kind, done)
+        with self._guard:
+            if refused := self._refusal(requested):
+                return refused
+            thread = threading.Thread(target=self._run, args=(job,), name="otel-goodput-profiler", daemon=True)
+            if not started(thread, "no profile is taken"):
+                return "the system has no more threads"
+            self._worker = thread
+            (self._requested if requested else self._automatic).append(time.monotonic())
+        return ""
+
+    def _refusal(self, requested: bool) -> str:
+        now = time.monotonic()
+        latest = self._requested if requested else self._automatic
+        if self._mode == PROFILE_OFF:
+            return "profiles are off (OTEL_GOODPUT_PROFILE=off)"
+        if not requested and self._mode not in (PROFILE_AUTO, PROFILE_TRACE):
+            return "profiles are taken on request only"
+        if self._stop.is_set() or self._place()[0] is None:
+            return "there is no run to keep a profile in"
+        if self.busy:
+            return "a profile is being taken"
+        if len(latest) == latest.maxlen and now - latest[0] < HOUR_S:
+            return f"{len(latest)} profiles were taken within an hour"
+        if not requested and self._spent > max(FREE_S, SHARE * (now - self._began)):
+            return "profiles have taken 1 % of the attempt's time"
+        return ""
+
+    def answer(self, request: Request, respond: Respond) -> None:
+        """Carry out a request for a profile; see :class:`~otel_goodput._journal.requests.Inbox`."""
+        of = request.parameters
+        steps, seconds, kind = of.get("steps", STEPS), of.get("seconds", SECONDS), of.get("with", "") or traces.used()
+        if not isinstance(steps, int) or not isinstance(seconds, (int, float)) or kind not in ("", SAMPLER, JAX, TORCH):
+            respond(REFUSED, "the request is not valid")
+            return
+
+        def done(profile: Profile, file: str) -> None:
+            respond(DONE if file else REFUSED, profile.note if file else "the profile cannot be saved", file)
+
+        respond(TAKEN)  # first: it may be done at once
+        refused = self.start(REQUEST, steps=steps, seconds=seconds, kind=kind or SAMPLER, done=done)
+        if refused:
+            respond(REFUSED, refused)
+
+    def look(self) -> None:
+        """Begin the baseline when the steps have warmed up. Called often, from a background thread."""
+        if self._mode == PROFILE_OFF or self._measuring is not None or self._place()[0] is None:
+            return
+        step, now = self._step(), time.monotonic()
+        if step < 0:
+            return
+        if self._warm is None or step < self._warm[1]:
+            self._warm = now, step
+        elif step - self._warm[1] >= WARM_STEPS and now - self._warm[0] >= WARM_S:
+            self._measuring = thread = threading.Thread(target=self._measure, name="otel-goodput-baseline", daemon=True)
+            started(thread, "profiles have no baseline")
+
+    def close(self, seconds: float) -> None:
+        """End what is being taken, which is still written; waits `seconds` at most."""
+        until = time.monotonic() + seconds
+        self._stop.set()
+        self._stop_baseline.set()
+        for thread in (self._measuring, self._worker):
+            if thread is not None and thread.is_alive() and thread is not threading.current_thread():
+                thread.join(max(0.0, until - time.monotonic()))
+
+    # --- in threads of their own --------------------------------------------------------------------------------------
+
+    def _measure(self) -> None:
+        try:
+            began, first, until = self._clock(), self._step(), time.monotonic() + BASELINE_S
+            stacks = sampler.sample(
+                self._thread, BASELINE_EACH_S, self._stop_baseline, lambda _: time.monotonic() >= until
+            )
+            self._baseline = stacks
+            steps, found_at = max(0, self._step() - first), self._clock()
+            profile = Profile(BASELINE, "baseline", NO_INCIDENT, began, found_at, steps, stacks.samples)
+            run, attempt = self._place()
+            if run is not None and stacks.samples:
+                write_profile(run, attempt, self._process, profile._replace(functions=sampler.functions(stacks)))
+            self._spent += time.thread_time()
+        except Exception as error:
+            contain("the baseline of profiles", error)
+
+    def _run(self, job: Job) -> None:
+        try:
+            profile = self._profile(job)
+            run, attempt = self._place()
+            file = "" if run is None else write_profile(run, attempt, self._process, profile)
+            self._spent += time.thread_time()
+            if file:
+                self._announce(profile, file)
+            if job.done is not None:
+                job.done(profile, file)
+        except Exception as error:
+            if job.done is not None:
+                failed = f"the profile failed: {type(error).__name__}: {error}"
+                job.done(Profile(0, job.cause, job.incident, 0, 0, 0, 0, note=failed), "")
+            contain("a profile", error)
+
+    def _profile(self, job: Job) -> Profile:
+        if self._measuring is not None and self._measuring.is_alive():  # a baseline would be of slow steps from now on
+            self._stop_baseline.set()
+            self._measuring.join(1.0)
+        self._number += 1
+        notes = []
+        trace: traces.Trace | None = None
+        folder = self._folder(job.kind) if job.kind != SAMPLER else None
+        if folder is not None:
+            try:
+                trace = traces.begin(job.kind, folder)
+            except traces.Unavailable as error:
+                notes.append(f"There is no trace by {job.kind}: {error}.")
+        began, first, since = self._clock(), self._step(), time.monotonic()
+        taken = False
+
+        def over(_: int) -> bool:
+            nonlocal trace, taken
+            passed, steps = time.monotonic() - since, self._step() - first
+            if trace is not None and (trace.disturbed or steps >= job.steps or passed >= job.seconds):
+                taken, trace = self._end(trace), None
+            if passed < job.seconds:
+                return trace is None and steps >= job.steps and passed >= min(job.seconds, SAMPLED_S)
+            return steps > 0 or passed >= max(job.seconds, NO_STEP_S)
+
+        stacks = sampler.sample(self._thread, EACH_S, self._stop, over)
+        ended, steps = self._clock(), max(0, self._step() - first)
+        if trace is not None:
+            taken = self._end(trace)
+        if folder is not None and not notes and not taken:
+            notes.append(f"There is no trace by {job.kind}: the program has begun one of its own.")
+        grown = sampler.grown(stacks, self._baseline) if self._baseline is not None and self._baseline.samples else ()
+        if self._baseline is None:
+            notes.append("There is no baseline to compare with.")
+        where = str(folder.relative_to(folder.parent.parent)) if folder is not None and taken else ""
+        text = f"Over {plural(steps, 'step')} and {short_duration((ended - began) / 1e9)}"
+        return Profile(
+            self._number,
+            job.cause,
+            job.incident,
+            began,
+            ended,
+            steps,
+            stacks.samples,
+            sampler.functions(stacks) if stacks.samples else (),
+            grown,
+            job.kind if where else SAMPLER,
+            where,
+            " ".join([f"{text}, {plural(stacks.samples, 'sample')}.", *notes]),
+        )
+
+    def _end(self, trace: traces.Trace) -> bool:
+        """End a trace; whether it is there."""
+        began = time.monotonic()
+        try:
+            return trace.stop()
+        except Exception as error:
+            contain("a trace", error)
+            return False
+        finally:
+            self._spent += time.monotonic() - began
+
+    def _folder(self, kind: str) -> Path | None:
+        """Make the folder of a trace, and room for it."""
+        run, attempt = self._place()
+        if run is None:
+            return None
+        own = f"p{self._process:04d}-"
+        place = run.path / FOLDER
+        folder = place / f"{own}a{attempt:04d}-{self._number:06d}-{kind}"
+        files.make_folders(folder, run.path, private=True)
+        traces.make_room(place, own)
+        return folder
