@@ -199,8 +199,8 @@ class Profiler:
                 self._thread, BASELINE_EACH_S, self._stop_baseline, lambda _: time.monotonic() >= until
             )
             self._baseline = stacks
-            steps, found_at = max(0, self._step() - first), self._clock()
-            profile = Profile(BASELINE, "baseline", NO_INCIDENT, began, found_at, steps, stacks.samples)
+            steps, ended = max(0, self._step() - first), self._clock()
+            profile = Profile(BASELINE, "baseline", NO_INCIDENT, began, ended, steps, stacks.samples)
             run, attempt = self._place()
             if run is not None and stacks.samples:
                 write_profile(run, attempt, self._process, profile._replace(functions=sampler.functions(stacks)))

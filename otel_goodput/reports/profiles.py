@@ -47,10 +47,10 @@ def lines(profiles: Sequence[OfAttempt], *, processes: bool) -> Iterator[str]:
     """Yield a line for each of the latest profiles of a run; `processes`: also say of which process it is."""
     for process, attempt, profile in sorted(profiles, key=lambda one: -one.profile.began)[:LISTED]:
         whose = f"rank {process}, " if processes else ""
-        found = growth(profile) or _most(profile)
+        text = growth(profile) or _most(profile)
         trace = f" Trace: {shown(profile.trace)}" if profile.trace else ""
         when = format_moment(profile.began / 1e9)
-        yield f"{when}, {whose}attempt {attempt} ({shown(profile.cause)}): {found}{trace}"
+        yield f"{when}, {whose}attempt {attempt} ({shown(profile.cause)}): {text}{trace}"
 
 
 def _most(profile: Profile) -> str:
