@@ -391,6 +391,7 @@ class Settings:
         "report only the incidents of runs with all these resource attributes or hyperparameters, such as team=prod; "
         "a key alone takes any value",
         _names,
+    )
     profile = Option(
         "str | None",
         " | ".join(PROFILES),
