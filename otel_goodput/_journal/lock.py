@@ -111,6 +111,22 @@ class Lock:
         holder = Holder(*(*lines, "", "", "")[:3])
         return holder if holder.pid.isdecimal() and len(holder.pid) < 16 else Holder()
 
+    def here(self) -> bool:
+        """Whether the process that took the lock last lives on this machine."""
+        holder, machine = self.last_holder(), _machine()
+        return bool(machine) and holder.machine == machine and started(holder.pid) == holder.started
+
+    def stopped(self) -> bool:
+        """Whether the process that took the lock last is on this machine, and is stopped, as by SIGSTOP."""
+        holder = self.last_holder()
+        if not self.here():
+            return False
+        try:
+            about = files.read_named(Path(f"/proc/{holder.pid}/stat")).decode("ascii", "replace").rpartition(")")[2]
+        except OSError:
+            return False
+        return about.split()[:1] in (["T"], ["t"])
+
     def release(self) -> None:
         """Give the lock back. In a forked child, only this copy of it."""
         if self._file >= 0:

@@ -43,6 +43,7 @@ USAGE: Final = 256 * files.KIB
 REQUESTS: Final = files.MIB  # a request may name 65,536 processes
 ANSWERS: Final = 256 * files.KIB
 PROFILE: Final = 256 * files.KIB
+STACKS: Final = 8 * files.MIB
 # A change of a folder within the granularity of its time stamps, or of a clock elsewhere, is not seen by the stamp.
 _SETTLED_NS: Final = 3_000_000_000
 _PACKED: Final = 2  # bytes of records in a byte of a compressed segment
@@ -56,6 +57,7 @@ MOST: Final = 65_536  # processes
 _USAGE: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})\.usage")
 _PROFILE: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})-(\d{6,12})\.profile")
 _ANSWERS: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})\.answers")
+_STACKS: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})\.stacks")
 # All files of a journal and their maximum sizes in bytes. Other files are not read, uploaded or downloaded.
 _KNOWN: Final = (
     (re.compile(r"run\.json"), IDENTITY),
@@ -71,6 +73,7 @@ _KNOWN: Final = (
     (re.compile(r"a\d{4,10}-p\d{4,9}\.facts"), FACTS),
     (_USAGE, USAGE),
     (_PROFILE, PROFILE),
+    (_STACKS, STACKS),
     (re.compile(r"a\d{4,10}-p\d{4,9}\.recovered"), files.SMALL),
     (re.compile(r"a\d{4,10}-p\d{4,9}-\d{6,12}\.segment"), records.SEGMENT_BYTES),
     (re.compile(r"a\d{4,10}-p\d{4,9}-\d{6,12}\.segment\.gz"), records.PACKED_BYTES),
@@ -208,6 +211,10 @@ class RunDirectory:
                 files.remove(self.profile_path(attempt, process, number))
             except OSError as error:
                 logger.warning("journal: an old profile cannot be removed: %s", error.strerror or error)
+
+    def stacks(self) -> list[tuple[int, int]]:
+        """Attempt (counted from 0) and process of each that left stacks, sorted."""
+        return sorted((int(match[1]), int(match[2])) for match in self._matches(_STACKS))
 
     def offsets_paths(self) -> list[Path]:
         """The existing files of offsets of clocks, in order of the leaders that wrote them."""

@@ -15,6 +15,7 @@ from otel_goodput._disruption.metadata import Maintenance, metadata_host
 from otel_goodput._disruption.notices import Notices
 from otel_goodput._disruption.signals import SIGNALS, Signals
 from otel_goodput._incidents.profiler import REQUEST, Profiler
+from otel_goodput._incidents.watchdog import Watchdog
 from otel_goodput._integrations import Integrations
 from otel_goodput._integrations.device_clock import DeviceClock
 from otel_goodput._integrations.usage import UsageSampler
@@ -24,6 +25,7 @@ from otel_goodput._live import LiveAccount
 from otel_goodput._metrics.productivity import Inputs, Productivity
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._settings.config import Config
+from otel_goodput._settings.options import OFF
 from otel_goodput._text.redact import redacting_logger
 from otel_goodput.semconv import (
     GOODPUT_DISRUPTION_REASON,
@@ -54,6 +56,7 @@ class Observers:
     Attributes:
         requests: of commands to this process.
         profiler: profiles steps.
+        watchdog: writes the stacks of a job that stands still.
     """
 
     def __init__(
@@ -83,6 +86,9 @@ class Observers:
             tracer.account.notice(REASONS.index(exit_reason(code)), clock(), ended_by=f"exit status {code}")
         tracer.hooks.device = self.device_clock
         place = lambda: (None if live.provisional else live.opened.run, live.attempt)  # noqa: E731
+        watchdog = config.watchdog if live.opened.run is not None else OFF
+        self.watchdog = Watchdog(watchdog, tracer.account, place, lambda: tracer.thread.identity)
+        tracer.hooks.at_tick(self.watchdog.tick)
         self.requests = Inbox(place, config.process_index, clock)
         self.profiler = profiler = Profiler(
             place,
@@ -123,6 +129,7 @@ class Observers:
     def close(self, seconds: float) -> None:
         """Remove all hooks and handlers; waits for callbacks and for steps on the device, `seconds` at most."""
         until = time.monotonic() + seconds
+        self.watchdog.close()
         if self._signals is not None:
             self._signals.remove()
         if self._maintenance is not None:

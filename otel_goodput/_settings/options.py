@@ -52,6 +52,8 @@ PROFILE_TRACE: Final = "trace"
 PROFILE_REQUEST: Final = "request"
 PROFILE_OFF: Final = "off"
 PROFILES: Final = (PROFILE_AUTO, PROFILE_TRACE, PROFILE_REQUEST, PROFILE_OFF)
+AUTO: Final = "auto"
+OFF: Final = "off"
 
 
 # --- parsers: of the text of a variable or an argument; they raise ValueError or OverflowError ------------------------
@@ -106,6 +108,15 @@ def _interval(text: str) -> int | None:
 
 def _limit(text: str) -> int | None:
     return parse_duration(text) if text.strip() else None
+
+
+def _watchdog(text: str) -> str | int:
+    if text.lower() in (AUTO, OFF):
+        return text.lower()
+    length = parse_duration(text)
+    if not NS <= length <= 7 * 86_400 * NS:
+        raise ValueError(f"the watchdog's limit must be between a second and a week, not {text!r}")
+    return length
 
 
 def _processes(text: str) -> str:
@@ -358,6 +369,14 @@ class Settings:
         "step, and at least 10 s more",
         _limit,
     )
+    watchdog = Option(
+        "float | str | None",
+        f"{AUTO} | {OFF} | duration",
+        AUTO,
+        "how long training may stand still before the stacks of all threads are written to the run's folder; `auto`: "
+        "10 times the usual step, and at least 30 s",
+        _watchdog,
+    )
     grace_period = Option(
         "float | None", "seconds", "10", "time limit for shutdown: one deadline for traces, metrics and journal", _grace
     )
@@ -544,6 +563,7 @@ class Options(TypedDict, total=False):
     integrations: str | Sequence[str] | None
     device_clock: str | None
     stalled_after: float | str | None
+    watchdog: float | str | None
     grace_period: float | None
     usage_interval: float | str | None
     objective: float | str | None

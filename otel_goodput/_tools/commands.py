@@ -84,6 +84,12 @@ COMMANDS: Final[Mapping[str, Command]] = {
         ("export --perfetto trace.json", "export runs/job-17 --perfetto trace.json.gz"),
         (DAMAGED,),
     ),
+    "stacks": Command(
+        "stacks",
+        "print where each rank of a job stands still, by the stacks of its threads",
+        ("stacks", "stacks runs/job-17 --all", "stacks gs://bucket/runs --run job-17 --json"),
+        (DAMAGED,),
+    ),
     "collector": Command(
         "collector.command",
         "write an OpenTelemetry Collector configuration, systemd unit or Kubernetes manifest",

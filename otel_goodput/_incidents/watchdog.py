@@ -1,0 +1,317 @@
+"""Notices that training stands still, and has the stacks of all threads written to the run's folder.
+
+The keeper's thread looks at every tick whether anything has begun or ended since. At the limit it writes the stacks
+itself, with the GIL: no thread moves meanwhile. In case it cannot, because a call of C holds the GIL or a disk hangs,
+the interpreter's own timer does that a little later, see :mod:`~otel_goodput._incidents.timer`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from otel_goodput._accounting import rules
+from otel_goodput._accounting.events import NO_STEP, NONBLOCKING, OVERLAPPING, Event
+from otel_goodput._accounting.stats import median
+from otel_goodput._incidents.collectives import about
+from otel_goodput._incidents.timer import timer
+from otel_goodput._journal.account import Account
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.stacks import DUMP, MOVED_ON, Dump, StacksFile, header, parse, read_stacks, stacks_of
+from otel_goodput._runtime.files import named
+from otel_goodput._runtime.guard import contain, report_once
+from otel_goodput._settings.options import OFF
+from otel_goodput._text.durations import NS
+from otel_goodput._text.redact import redact
+from otel_goodput.semconv import PHASES
+
+LEAST_NS: Final = 30 * NS  # no limit of `auto` is shorter
+FACTOR: Final = 10  # times the usual step, or the longest time without a sign that was seen in a phase
+# While nothing is known: before the first step, and in a phase that is open for the first time. PyTorch ends a job
+# whose collective takes 10 minutes; by then the stacks shall be there.
+UNKNOWN_NS: Final = 540 * NS
+# Between two steps, with no phase open, a program may do what it does not tell us.
+BETWEEN_NS: Final = 120 * NS
+DUMPS: Final = (1, 2, 4)  # times the limit, after which stacks are written
+LATER_S: Final = 1.0  # the timer is set so much after the limit
+EVERY: Final = 6  # part of the limit after which it is set again
+SOONEST_S: Final = 1.0
+ABSENT_NS: Final = 5 * NS  # if the keeper itself has not run for so long, the process was stopped, or the GIL was held
+AGAIN_NS: Final = 5 * NS
+_LOCK_S: Final = 0.05
+_CLOSED_S: Final = 0.5
+_KNOWN: Final = 3  # steps
+_USUAL: Final = 100  # latest steps
+_START: Final = "start"
+_BETWEEN: Final = "between steps"
+_STEPPING: Final = "step"
+_OF_STEPS: Final = (rules.STEP, rules.DATA_LOADING)
+
+
+class _Situation:
+    """What was open at a tick."""
+
+    def __init__(self, opened: Sequence[Event], stepped: bool) -> None:
+        blocking = [one for one in opened if not one.flags & (NONBLOCKING | OVERLAPPING)]
+        self.keys = tuple(one.key for one in blocking)
+        self.job = any(one.phase == rules.JOB for one in blocking)
+        self.excluded = any(one.phase == rules.EXCLUSION for one in opened)
+        inner = [one for one in blocking if one.phase not in (rules.JOB, rules.PART)][-1:]
+        self.step = next((one.step for one in reversed(blocking) if one.step != NO_STEP), NO_STEP)
+        self.phase = PHASES[inner[0].phase] if inner else ""
+        self.name = inner[0].name if inner and inner[0].phase == rules.CUSTOM_PHASE else ""
+        self.stepping = bool(inner) and inner[0].phase in _OF_STEPS
+        self.kind: tuple[str, str]
+        if self.stepping:
+            self.kind = (_STEPPING if stepped else _START, "")
+        elif inner:
+            self.kind = (self.phase, self.name)
+        else:
+            self.kind = (_BETWEEN if stepped else _START, "")
+
+
+class Watchdog:
+    """Watches the job of one recorder; `option` is the setting ``watchdog``: ``auto``, ``off``, or a limit in ns.
+
+    `place` returns the folder of the run, None if there is none, and the number of the attempt, from 0. `training`
+    returns the ident of the training thread.
+    """
+
+    def __init__(
+        self,
+        option: str | int,
+        account: Account,
+        place: Callable[[], tuple[RunDirectory | None, int]],
+        training: Callable[[], int | None],
+    ) -> None:
+        self._fixed = option if isinstance(option, int) else 0
+        self._account = account
+        self._place = place
+        self._training = training
+        self._about: dict[str, str] | None = None  # see collectives.about()
+        self._file: StacksFile | None = None
+        self._latest: Dump | None = None
+        self._situation = _Situation((), False)
+        self._quiet: dict[tuple[str, str], int] = {}  # the longest time in which nothing changed, ns, by situation
+        self._stepped = False
+        self._written = 0  # dumps of this standstill
+        self._since = self._looked = 0  # ns, monotonic
+        self._limit = 0
+        self._due = self._set_at = 0  # of the timer
+        self._again = 0  # when it may be set, if the disk could not be written
+        self._looking = threading.Lock()
+        self._pid = os.getpid()
+        self._closed = option == OFF
+        self._package = str(named(__file__).parent.parent)
+        if not self._closed:
+            timer.install()
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def fired(self) -> Dump | None:
+        """Return the latest stacks that were written since training stands still, or stood still; None if none were."""
+        return self._latest
+
+    def quiet(self) -> tuple[int, int]:
+        """Return for how long nothing has begun or ended, and the limit of that, ns; zeros if nothing is watched."""
+        return (time.monotonic_ns() - self._since, self._limit) if self._limit else (0, 0)
+
+    # --- the keeper's thread ------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Look whether training moves; for the keeper's thread."""
+        if self._closed or os.getpid() != self._pid or not self._looking.acquire(blocking=False):
+            return
+        try:
+            self._look(time.monotonic_ns())
+        except OSError as error:
+            timer.stop(self)
+            self._again = time.monotonic_ns() + AGAIN_NS
+            if self._written:  # otherwise, whoever writes the journal says so
+                report_once("stacks", "the stacks of a job that stands still cannot be written: %s", error)
+            self._drop_file()
+        except Exception as error:
+            timer.stop(self)
+            contain("watchdog", error)
+        finally:
+            self._looking.release()
+
+    def close(self) -> None:
+        """Stop watching, and remove the file if there are no stacks in it."""
+        if self._closed:
+            return
+        self._closed = True
+        if os.getpid() != self._pid:
+            return
+        if self._looking.acquire(timeout=_CLOSED_S):  # otherwise the disk hangs
+            self._stop()
+            self._drop_file()
+            self._looking.release()
+        timer.remove(self)
+
+    def _look(self, now: int) -> None:
+        before, absent = self._situation, now - self._looked if self._looked else 0
+        self._looked = now
+        if (file := self._file) is not None and not file.ours:
+            timer.stop(self)
+            self._drop_file()
+        fired = file is not None and file.written and self._stop()
+        situation = self._observe()
+        if situation.keys != before.keys:
+            self._moved(before, situation, now)
+        self._situation = situation
+        if not situation.job or situation.excluded:
+            self._stop()
+            self._limit = 0
+            return
+        self._limit = self._limit_of(situation)
+        if absent > ABSENT_NS and not fired:
+            self._since = min(now, self._since + absent)  # the process was stopped: so were its steps
+        if self._written < len(DUMPS) and now - self._since >= self._limit * DUMPS[self._written]:
+            self._dump(now)
+        elif not self._written:
+            self._wind(now)
+
+    def _observe(self) -> _Situation:
+        lock = self._account.lock
+        if not lock.acquire(timeout=_LOCK_S):
+            return self._situation
+        try:
+            ledger = self._account.ledger
+            self._stepped |= any(loop.times for loop in ledger.settled.steps.loops.values())
+            return _Situation(ledger.opened, self._stepped)
+        finally:
+            lock.release()
+
+    def _moved(self, before: _Situation, situation: _Situation, now: int) -> None:
+        """Something has begun or ended since the look before."""
+        if before.job:
+            kind, took = before.kind, now - self._since
+            self._quiet[kind] = max(took, self._quiet.get(kind, 0))
+        if before.phase == PHASES[rules.STEP] or (before.stepping and situation.step != before.step):
+            self._stepped = True
+        self._since = now
+        if self._written:
+            moment = self._account.clock()
+            if self._latest is not None:
+                self._latest = replace(self._latest, moved_on=moment)
+            if self._file is not None:
+                self._file.add(MOVED_ON, time=moment)
+            self._written = 0
+
+    def _limit_of(self, situation: _Situation) -> int:
+        kind, fixed = situation.kind, self._fixed
+        if kind[0] == _STEPPING:
+            return fixed or self._limit_of_steps()
+        if kind[0] == _START:
+            return max(fixed, UNKNOWN_NS)
+        longest = self._quiet.get(kind, 0)
+        # One long pause must not let the next one go on ten times as long.
+        learnt = max(fixed or LEAST_NS, min(FACTOR * longest, max(UNKNOWN_NS, 2 * longest)))
+        if kind[0] == _BETWEEN:
+            return fixed or max(BETWEEN_NS, learnt)
+        return learnt if longest else max(fixed, UNKNOWN_NS)
+
+    def _limit_of_steps(self) -> int:
+        with self._account.lock:
+            steps = self._account.ledger.settled.steps
+            loop = steps.loops.get(steps.loop)
+            times = [] if loop is None else loop.times[-_USUAL:]
+            recurring = None if loop is None else loop.long_steps
+        if len(times) < _KNOWN:
+            return UNKNOWN_NS
+        long = 0 if recurring is None else recurring.long
+        return max(LEAST_NS, FACTOR * round(median(times)), 3 * long)
+
+    # --- stacks -------------------------------------------------------------------------------------------------------
+
+    def _wind(self, now: int) -> None:
+        """Set the timer again, if it is time for that: seldom, because that makes a thread."""
+        due = self._since + self._limit + round(LATER_S * NS)
+        running = timer.is_set(self)
+        late = abs(due - self._due) >= max(self._limit // EVERY, SOONEST_S * NS)
+        if running and (not late or (now - self._set_at < SOONEST_S * NS and self._due - now > 2 * SOONEST_S * NS)):
+            return
+        # It goes on running while its record is written: afterwards the training thread may not give the GIL back.
+        if (not running or self._due - now < SOONEST_S * NS // 2) and self._stop():
+            return
+        if self._stepped and self._about is None:
+            self._about = about(self._account.journal.process)
+        if not timer.free(self) or now < self._again:
+            return
+        file, at = self._opened(), due - now
+        if file is None:
+            return
+        file.arm(lambda: timer.stop(self), **self._members(self._account.clock() + at, now))
+        if timer.set(self, file.descriptor, at / NS):
+            self._due, self._set_at = due, now
+
+    def _stop(self) -> bool:
+        """Stop the timer; return whether it has written stacks, which are kept."""
+        timer.stop(self)
+        file = self._file
+        if file is None or not file.ours or not file.take():
+            return False
+        self._written = max(1, self._written)
+        run, attempt = self._place()
+        if run is not None:
+            self._latest = next(reversed(read_stacks(run, attempt, self._account.journal.process)), self._latest)
+        return True
+
+    def _dump(self, now: int) -> None:
+        """Write the stacks."""
+        self._stop()
+        self._written += 1
+        training, frames = self._training(), sys._current_frames()
+        try:
+            text = stacks_of(frames, training)
+        finally:
+            frames.clear()  # they keep what the local variables hold
+        self._about = about(self._account.journal.process)
+        members = self._members(self._account.clock(), now)
+        data = header(DUMP, **members) + text.encode()
+        self._latest = next(iter(parse(data, self._place()[1], self._account.journal.process)), None)
+        if (file := self._opened()) is not None:
+            file.add(DUMP, text, **members)
+
+    def _members(self, moment: int, now: int) -> dict[str, Any]:
+        situation, training = self._situation, self._training()
+        threads = {f"{thread.ident:x}": redact(thread.name)[:100] for thread in threading.enumerate() if thread.ident}
+        return {
+            "time": moment,
+            "since": self._account.clock() - (now - self._since),
+            "limit": self._limit,
+            "step": situation.step,
+            "phase": situation.name or situation.phase,
+            "pid": self._pid,
+            "package": self._package,
+            "about": self._about or {},
+            "training": f"{training or 0:x}",
+            "threads": dict(list(threads.items())[:500]),
+        }
+
+    def _opened(self) -> StacksFile | None:
+        """Return the file of this attempt, open; None if the run has no folder."""
+        run, attempt = self._place()
+        if run is None:
+            self._drop_file()
+            return None
+        path = run.file("stacks", attempt, self._account.journal.process)
+        if self._file is not None and (self._file.path != path or not self._file.ours):
+            self._drop_file()
+        if self._file is None:
+            self._file = StacksFile(path)
+        return self._file
+
+    def _drop_file(self) -> None:
+        file, self._file = self._file, None
+        if file is not None and file.ours:
+            try:
+                file.close()
+            except OSError as error:
+                report_once("stacks", "the stacks of a job that stands still cannot be written: %s", error)

@@ -1,0 +1,106 @@
+"""``otel-goodput stacks``: where each rank of a job stands still."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from otel_goodput._incidents.collectives import RAS, RECORDER
+from otel_goodput._runtime import files
+from otel_goodput._text.durations import NS
+from otel_goodput._text.quantities import format_moment
+from otel_goodput._text.redact import shown
+from otel_goodput._tools.arguments import add_directory, add_json, add_run, named_as, named_runs, only
+from otel_goodput._tools.commands import DAMAGED
+from otel_goodput.reports.run import RecordedRun
+from otel_goodput.reports.stacks import Standstill, standstill
+
+LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
+RAS_S: Final = 3.0  # for NCCL to gather what all ranks say
+_LINE: Final = 4096
+_STATUS: Final = 64 * files.KIB
+
+
+def _attempt(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise ValueError(text)
+    return number
+
+
+def add_stacks_arguments(parser: argparse.ArgumentParser) -> None:
+    add_directory(parser, "folder of a run, or folder or URL of all runs")
+    add_run(parser)
+    words = "attempt N, counted from 1 (default: the latest)"
+    parser.add_argument("--attempt", type=named_as("number", _attempt), metavar="N", help=words)
+    parser.add_argument("--all", action="store_true", help="print the stacks of all threads of all ranks")
+    add_json(parser)
+
+
+def run_stacks(options: argparse.Namespace) -> int:
+    """Print where the ranks of a run stand still, and return 0, or 3 if a file of theirs cannot be read."""
+    with named_runs(options) as runs:
+        run = only(runs)
+        still = standstill(run, None if options.attempt is None else options.attempt - 1)
+    traces, status = _recorders(still), _ras(run, still)
+    if options.json:
+        traced = [{"rank": rank, "path": path, "bytes": size, "written": at} for rank, path, size, at in traces]
+        print(json.dumps({**still.to_json(every=options.all), "flight_recorder": traced, "ras": status}))
+    else:
+        for line in still.lines(every=options.all):
+            print(line)
+        for rank, path, size, at in traces:
+            print(f"\nflight recorder of rank {rank}: {path}, {size:,} bytes, written {format_moment(at)}")
+        if status is not None:
+            print("\n".join(["", "NCCL says of its ranks (RAS):", *(f"    {line}" for line in status.splitlines())]))
+    for name, error in still.unread:
+        print(f"otel-goodput: {shown(name)} cannot be read: {shown(str(error))}", file=sys.stderr)
+    return DAMAGED if still.unread else 0
+
+
+def _recorders(still: Standstill) -> list[tuple[int, str, int, float]]:
+    """Return rank, path, size and time (s) of the dumps of PyTorch's flight recorder that are here.
+
+    They are pickles, which may run anything when they are read, so they are not: ``torchfrtrace`` does that.
+    """
+    there = []
+    for rank, dump in sorted(still.dumps.items()):
+        for path in filter(None, dump.about.get(RECORDER, "").split(os.pathsep)):
+            size, changed = files.version(Path(path))
+            if changed >= dump.since:  # that of an earlier job is of no use
+                there.append((rank, shown(path), size, changed / NS))
+    return there
+
+
+def _ras(run: RecordedRun, still: Standstill) -> str | None:
+    """Return what NCCL says of a job that lives on this machine; None if it cannot be asked."""
+    for rank, dump in sorted(still.dumps.items()):
+        host, _, port = dump.about.get(RAS, "").rpartition(":")
+        here = host in LOOPBACK and port.isdecimal() and run.folder.lock(still.attempt, rank).here()
+        if here and (status := ras_status(int(port))) is not None:
+            return status
+    return None
+
+
+def ras_status(port: int, seconds: float = RAS_S) -> str | None:
+    """Ask the process of NCCL on this machine that listens on `port`; None if none answers as NCCL does."""
+    until = time.monotonic() + 2 * seconds
+    try:
+        with socket.create_connection(("127.0.0.1", port), seconds) as connection, connection.makefile("rwb") as stream:
+            stream.write(b"CLIENT PROTOCOL 2\n")
+            stream.flush()
+            if not stream.readline(_LINE).startswith(b"SERVER PROTOCOL "):
+                return None
+            stream.write(b"TIMEOUT %d\nSTATUS\n" % max(1, round(seconds)))
+            stream.flush()
+            status = b""
+            while time.monotonic() < until and len(status) < _STATUS and (some := stream.read1(_LINE)):
+                status += some
+    except (OSError, OverflowError):
+        return None
+    return "\n".join(map(shown, status.decode("utf-8", "replace").removeprefix("OK\n").splitlines()))

@@ -1,0 +1,352 @@
+"""Where the ranks of a job stand still: their stacks, grouped, and the ranks for which the others wait.
+
+``standstill(run)`` is the way in: for the command ``otel-goodput stacks``, the page, and programs that ask.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from otel_goodput._journal import records
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.stacks import Dump, Frame, Place, Thread, read_stacks
+from otel_goodput._text.quantities import format_duration, format_moment
+from otel_goodput._text.redact import shown
+from otel_goodput._timeline.run_state import DIED, RUNNING, SILENT
+from otel_goodput.reports.run import RecordedRun
+from otel_goodput.semconv import Phase
+
+QUIET_NS: Final = 10 * 10**9  # a living process writes a sign of life every second
+NEVER_STARTED: Final = "never started"  # states of ranks, besides those of runs
+STOPPED: Final = "stopped"
+_LISTED: Final = 16  # ranks of one line
+# Functions in which ranks wait for each other, in files of libraries whose path has one of these words.
+_TOGETHER: Final = frozenset(
+    {
+        *("all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "reduce_scatter", "broadcast"),
+        *("reduce_scatter_tensor", "broadcast_object_list", "barrier", "monitored_barrier", "all_to_all", "gather"),
+        *("all_to_all_single", "gather_object", "scatter", "reduce", "recv", "send", "wait", "synchronize"),
+        *("sync_global_devices", "process_allgather", "wait_at_barrier", "allreduce", "allgather", "Barrier"),
+        *("Allreduce", "Allgather", "Bcast", "bcast", "wait_for_everyone"),
+    }
+)
+_LIBRARIES: Final = ("distributed", "horovod", "mpi4py", "deepspeed", "accelerate", "multihost_utils", "megatron")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ranks whose training threads are in the same place. `dump` is that of the first of them."""
+
+    ranks: Sequence[int]
+    place: Place
+    dump: Dump
+    together: bool  # in a function in which ranks wait for each other
+
+    @property
+    def frames(self) -> Sequence[Frame]:
+        """Of the training thread, the innermost first."""
+        thread = self.dump.training
+        return () if thread is None else thread.frames
+
+    def doing(self) -> str:
+        """Return ``in all_reduce at train.py:88``."""
+        return f"in {shown(self.place.function)} at {shown(self.place.line)}"
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A rank that left no stacks of this standstill, and why. `seen`: its last sign of life, ns; 0 if there is none."""
+
+    rank: int
+    state: str  # ``never started``, ``stopped``, or as the state of a run
+    reason: str
+    seen: int
+
+    @property
+    def silent(self) -> bool:
+        """Whether it does not run: the others may wait for it."""
+        return self.state != RUNNING
+
+
+@dataclass(frozen=True)
+class Standstill:
+    """What is known of the latest standstill of an attempt, counted from 0. Times are ns.
+
+    Attributes:
+        at, since: when the latest stacks were written; when anything began or ended last before.
+        moved_on: when training went on; None if that is not known.
+        groups: the largest first.
+        waits_for: the ranks for which the others wait; empty if that is not known.
+        unread: files that cannot be read, with the error.
+    """
+
+    run_id: str
+    attempt: int
+    ranks: int
+    at: int = 0
+    since: int = 0
+    moved_on: int | None = None
+    groups: Sequence[Group] = ()
+    missing: Sequence[Missing] = ()
+    waits_for: Sequence[int] = ()
+    unread: Sequence[tuple[str, Exception]] = ()
+    dumps: dict[int, Dump] = field(default_factory=dict)
+
+    def verdict(self) -> str:
+        """Return ``7 ranks wait in all_reduce at train.py:88; rank 3 is in load at dataset.py:41``; may be empty."""
+        if not self.groups:
+            return ""
+        others = [group for group in self.groups if not set(group.ranks) <= set(self.waits_for)]
+        if not self.waits_for or not others:
+            one = self.groups[0]
+            return f"{_ranks(one.ranks, self.ranks)} {one.doing()}" if len(self.groups) == 1 else ""
+        waiting = f"{_counted(others[0].ranks)} {others[0].doing()}"
+        held = [group for group in self.groups if set(group.ranks) <= set(self.waits_for)]
+        why = [f"{_ranks(group.ranks, self.ranks)} {group.doing()}" for group in held]
+        why += [f"rank {one.rank}: {one.reason}" for one in self.missing if one.rank in self.waits_for]
+        return f"{waiting}; {'; '.join(why)}"
+
+    def lines(self, *, every: bool = False, now: int | None = None) -> Iterator[str]:
+        """Yield the lines of the command; `every`: the stacks of all threads of all ranks."""
+        name = f"run {shown(self.run_id)}, attempt {self.attempt + 1}"
+        if not self.dumps:
+            yield f"{name}: there are no stacks; they are written when training stands still (docs/hang.md)"
+        else:
+            end = self.moved_on or self.at
+            length = format_duration((end - self.since) / 1e9)
+            went_on = "" if self.moved_on is None else ", then it went on"
+            yield f"{name}: training stood still since {format_moment(self.since / 1e9)}, for {length}{went_on}"
+        if text := self.verdict():
+            yield f"  {text}"
+        for group in self.groups:
+            yield ""
+            yield f"{_ranks(group.ranks, self.ranks)} {group.doing()}{_phase(group.dump)}"
+            if not every:
+                yield from _stack(group.frames)
+        for one in self.missing:
+            yield ""
+            yield f"rank {one.rank} left no stacks: {one.reason}"
+        if every:
+            for rank, dump in sorted(self.dumps.items()):
+                for thread in sorted(dump.threads, key=lambda one: not one.training):
+                    yield ""
+                    yield f"rank {rank}, {_thread(thread)}"
+                    yield from _stack(thread.frames)
+
+    def to_json(self, *, every: bool = False) -> dict[str, Any]:
+        """Return all of it for JSON; times in seconds, attempts counted from 1."""
+        return {
+            "run_id": self.run_id,
+            "attempt": self.attempt + 1,
+            "ranks": self.ranks,
+            "at": self.at / 1e9 if self.dumps else None,
+            "since": self.since / 1e9 if self.dumps else None,
+            "moved_on": None if self.moved_on is None else self.moved_on / 1e9,
+            "verdict": self.verdict(),
+            "waits_for": list(self.waits_for),
+            "groups": [
+                {
+                    "ranks": list(group.ranks),
+                    "line": shown(group.place.line),
+                    "path": shown(group.place.frame.path),
+                    "function": shown(group.place.function),
+                    "waits_for_others": group.together,
+                    "step": None if group.dump.step < 0 else group.dump.step,
+                    "phase": shown(group.dump.phase),
+                    "frames": _frames(group.frames),
+                }
+                for group in self.groups
+            ],
+            "missing": [
+                {
+                    "rank": one.rank,
+                    "state": one.state,
+                    "reason": one.reason,
+                    "last_sign_of_life": one.seen / 1e9 if one.seen else None,
+                }
+                for one in self.missing
+            ],
+            **({"threads": _threads(self.dumps)} if every else {}),
+        }
+
+
+def standstill(run: RecordedRun, attempt: int | None = None, *, now: int | None = None) -> Standstill:
+    """Return the latest standstill of an attempt, counted from 0; by default the latest attempt.
+
+    `now`: ns since the epoch. Does not raise for files that cannot be read: they are listed in ``unread``.
+    """
+    folder, now = run.folder, time.time_ns() if now is None else now
+    left = folder.stacks()
+    if attempt is None:
+        latest = [numbers[-1] for process in folder.processes() if (numbers := folder.attempts(process))]
+        attempt = max([*latest, *(number for number, _ in left)], default=0)
+    unread: list[tuple[str, Exception]] = []
+    dumps: dict[int, list[Dump]] = {}
+    for _, process in (each for each in left if each[0] == attempt):
+        try:
+            dumps[process] = read_stacks(folder, attempt, process)
+        except OSError as error:
+            unread.append((folder.file("stacks", attempt, process).name, error))
+    count = max(run.count(attempt), max((*folder.processes(), *dumps), default=0) + 1)
+    every = [one for some in dumps.values() for one in some]
+    if not every:
+        return Standstill(run.run_id, attempt, count, unread=unread)
+    latest_one = max(every, key=lambda one: one.time)
+    chosen = {
+        process: some[-1]
+        for process, listed in dumps.items()
+        if (some := [one for one in listed if _overlap(one, latest_one)])
+    }
+    groups = _grouped(chosen)
+    at = max(one.time for one in chosen.values())
+    ended = [one.moved_on for one in chosen.values()]
+    missing = [_missing(folder, attempt, rank, at, now) for rank in range(count) if rank not in chosen]
+    return Standstill(
+        run.run_id,
+        attempt,
+        count,
+        at,
+        min(one.since for one in chosen.values()),
+        max(one for one in ended if one is not None) if all(one is not None for one in ended) else None,
+        groups,
+        missing,
+        _waited_for(groups, missing),
+        unread,
+        chosen,
+    )
+
+
+def _overlap(one: Dump, other: Dump) -> bool:
+    """Whether two processes stood still at the same time."""
+    return one.time >= other.since and (one.moved_on is None or one.moved_on >= other.since) and one.since <= other.time
+
+
+def _grouped(dumps: dict[int, Dump]) -> list[Group]:
+    ranks: dict[tuple[str, int, str], list[int]] = {}
+    places: dict[int, Place] = {}
+    for rank, dump in sorted(dumps.items()):
+        thread = dump.training or (dump.threads[0] if len(dump.threads) == 1 else None)
+        place = dump.place or (None if thread is None else Place(Frame("?", 0, "?"), "?", False))
+        place = place or Place(Frame("?", 0, "?"), "?", False)
+        places[rank] = place
+        ranks.setdefault((place.frame.path, place.frame.line, place.function), []).append(rank)
+    groups = []
+    for members in ranks.values():
+        dump = dumps[members[0]]
+        groups.append(Group(members, places[members[0]], dump, _together(dump)))
+    return sorted(groups, key=lambda group: (-len(group.ranks), group.ranks))
+
+
+def _together(dump: Dump) -> bool:
+    """Whether the training thread is in a function in which ranks wait for each other."""
+    thread, place = dump.training, dump.place
+    if thread is None or place is None or not place.foreign:
+        return False
+    at = next((at for at, frame in enumerate(thread.frames) if frame == place.frame), len(thread.frames))
+    return any(
+        frame.function in _TOGETHER and any(word in frame.path for word in _LIBRARIES) for frame in thread.frames[:at]
+    )
+
+
+def _waited_for(groups: Sequence[Group], missing: Sequence[Missing]) -> list[int]:
+    """Return the ranks for which the others wait; empty if that cannot be known.
+
+    In this order: those that do not run any more; if some are in a function in which ranks wait for each other, those
+    that are not; those in an earlier step; those that are in another phase than a step, while most are in one; those
+    that are elsewhere than most.
+    """
+    if silent := [one.rank for one in missing if one.silent]:
+        return silent if groups else []
+    if len(groups) < 2:
+        return []
+    if (apart := [group for group in groups if not group.together]) and len(apart) < len(groups):
+        return _all(apart)
+    # What was written without the GIL says which step was open when the timer was set.
+    latest = max((group.dump.step for group in groups if not group.dump.by_timer), default=-1)
+    if behind := [group for group in groups if -1 < group.dump.step < latest and not group.dump.by_timer]:
+        return _all(behind)
+    stepping = [group for group in groups if group.dump.phase == Phase.STEP]
+    elsewhere = [group for group in groups if group.dump.phase != Phase.STEP]
+    if stepping and elsewhere and len(_all(elsewhere)) <= len(_all(stepping)):
+        return _all(elsewhere)
+    fewer = groups[1:]
+    return _all(fewer) if len(_all(fewer)) < len(groups[0].ranks) else []
+
+
+def _all(groups: Sequence[Group]) -> list[int]:
+    return sorted(rank for group in groups for rank in group.ranks)
+
+
+def _missing(folder: RunDirectory, attempt: int, rank: int, at: int, now: int) -> Missing:
+    """Return why a rank has no stacks of the standstill at `at`."""
+    heads = [records.decode_header(segment.head).heartbeat for segment in folder.segments(rank, attempt)]
+    seen = max(heads, default=0)
+    if not heads:
+        return Missing(rank, NEVER_STARTED, "it left no journal in this attempt: it never started, or is elsewhere", 0)
+    last = f"its last sign of life was at {format_moment(seen / 1e9)}"
+    writing = folder.writing(attempt, rank)
+    if writing is False:
+        return Missing(rank, DIED, f"it ended; {last}", seen)
+    if folder.lock(attempt, rank).stopped():
+        return Missing(rank, STOPPED, f"its process is stopped (SIGSTOP), and cannot write any; {last}", seen)
+    if min(at, now) - seen > QUIET_NS or (writing and now - seen > QUIET_NS):
+        return Missing(rank, SILENT, f"it is stopped or cut off, and could write none; {last}", seen)
+    return Missing(rank, RUNNING, "it runs, and has not stood still for as long as its limit", seen)
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+
+def _counted(ranks: Sequence[int]) -> str:
+    return f"{len(ranks)} ranks wait" if len(ranks) > 1 else f"rank {ranks[0]} waits"
+
+
+def _ranks(ranks: Sequence[int], of: int) -> str:
+    """Return ``ranks 0-2, 4-7 are``, ``rank 3 is``, or ``the process is``."""
+    if of == 1:
+        return "the process is"
+    parts: list[list[int]] = []
+    for rank in ranks:
+        if parts and rank == parts[-1][1] + 1:
+            parts[-1][1] = rank
+        else:
+            parts.append([rank, rank])
+    names = [str(a) if a == b else f"{a}-{b}" if b > a + 1 else f"{a}, {b}" for a, b in parts]
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(names[:_LISTED])}{more} {'are' if len(ranks) > 1 else 'is'}"
+
+
+def _phase(dump: Dump) -> str:
+    step = "" if dump.step < 0 or dump.by_timer else f" {dump.step}"
+    if dump.phase == Phase.STEP:
+        return f", in step{step}"
+    return f", in {shown(dump.phase)}{f' of step{step}' if step else ''}" if dump.phase else ""
+
+
+def _stack(frames: Sequence[Frame]) -> Iterator[str]:
+    for frame in frames:
+        yield f"    {shown(frame.function)}  {shown(frame.path)}:{frame.line}"
+
+
+def _thread(thread: Thread) -> str:
+    return "training thread" if thread.training else f"thread {shown(thread.name) or hex(thread.ident)}"
+
+
+def _frames(frames: Sequence[Frame]) -> list[dict[str, Any]]:
+    return [{"path": shown(one.path), "line": one.line, "function": shown(one.function)} for one in frames]
+
+
+def _threads(dumps: dict[int, Dump]) -> list[dict[str, Any]]:
+    return [
+        {
+            "rank": rank,
+            "name": shown(thread.name),
+            "training": thread.training,
+            "frames": _frames(thread.frames),
+        }
+        for rank, dump in sorted(dumps.items())
+        for thread in dump.threads
+    ]
