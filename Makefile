@@ -115,7 +115,7 @@ lock: $(VENV)/.made  ## renew the lock that `make LOCKED=1 test` installs
 
 # What tests run that does not come from PyPI. Without one its tests are skipped.
 parts: $(VENV)/.made
-	@for each in $(VENV)/.prometheus $(VENV)/bin/kustomize $(VENV)/.chromium collector; do \
+	@for each in $(VENV)/.prometheus $(VENV)/bin/alertmanager $(VENV)/bin/kustomize $(VENV)/.chromium collector; do \
 	  $(MAKE) --no-print-directory --quiet $$each || \
 	    echo "make: WITHOUT $${each##*/.} THE TESTS THAT NEED IT ARE SKIPPED; see above what is missing." >&2; done
 
@@ -141,6 +141,13 @@ $(VENV)/.prometheus: $(VENV)/.made
 	      exit 1; }; } && \
 	  dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool ./usr/bin/prometheus && \
 	  install -m 755 usr/bin/promtool usr/bin/prometheus "$(abspath $(VENV)/bin)" && touch "$(abspath $@)"
+
+# What sends the alerts on. Debian's finds its templates in one place of the whole machine.
+$(VENV)/bin/alertmanager: | $(VENV)/.made
+	@if found=$$(command -v alertmanager) && tool=$$(command -v amtool); then \
+	    ln -sf "$$tool" $(VENV)/bin/amtool; ln -sf "$$found" $@; exit; fi; \
+	  GOBIN="$(abspath $(VENV)/bin)" $(PY) collector/builder/toolchain.py install \
+	    github.com/prometheus/alertmanager/cmd/amtool@v0.28.1 github.com/prometheus/alertmanager/cmd/alertmanager@v0.28.1
 
 # What the page is looked at with. Debian's package needs others, so it cannot lie in $(VENV) alone: it is installed by who
 # may do so, and by nobody else.

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from boards import alerts, cloud, cloud_runs, goodput, grafana, rulefiles, runs, workload
+from boards import alerts, cloud, cloud_runs, goodput, grafana, routing, rulefiles, runs, workload
 from boards.promql import CLOUD, TARGET, Dialect
 from otel_goodput._tools.dashboards import PLACES, filled, slots
 
@@ -36,6 +36,7 @@ def templates() -> dict[str, str]:
         "grafana/dashboards/runs.grafana.json": runs.dashboard(),
         "grafana/alerts/prometheus.yaml": rulefiles.prometheus_rules(rules),
         "grafana/alerts/grafana.yaml": rulefiles.grafana_rules(rules),
+        "grafana/alerts/alertmanager.yaml": routing.alertmanager(rules),
         "gcp/dashboards/goodput.cloud-monitoring.json": cloud.dashboard(board, cloud.OURS),
         "gcp/dashboards/runs.cloud-monitoring.json": cloud_runs.dashboard(cloud.OURS),
         **policies("gcp/alerts", CLOUD),

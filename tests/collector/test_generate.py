@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .written import COLLECTOR, FILES, load
+from .written import COLLECTOR, FILES, ROUTING, load
 
 PAGE = "docs/collector/alerts.md"
 TEMPLATES = Path("otel_goodput/_tools/templates")
@@ -62,7 +62,7 @@ def test_files_that_are_out_of_date_are_found_and_renewed(copied: Path) -> None:
 def test_readme_and_page_tell_of_every_file_and_alert() -> None:
     text = "".join((COLLECTOR.parent / name).read_text(encoding="utf-8") for name in ("collector/README.md", PAGE))
     named = set(re.findall(r"(?<![/\w])(?:dashboards|alerts)/[\w./-]+\.(?:json|yaml)", text))
-    assert named == set(FILES)
+    assert named == {*FILES, ROUTING}
     for rule in load("alerts/prometheus.yaml")["groups"][0]["rules"]:
         assert f"`{rule['alert']}`, {rule['labels']['severity']}, " in text
 

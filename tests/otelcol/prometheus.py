@@ -60,18 +60,24 @@ class Prometheus:
 
     Args:
         features: what is switched on in it; with :data:`NATIVE` it asks for native histograms.
+        rules: a file of rules in place of ours.
+        alertmanager: (host:port) to which it sends alerts.
     """
 
-    def __init__(self, directory: Path, target: str, *features: str) -> None:
+    def __init__(
+        self, directory: Path, target: str, *features: str, rules: Path = RULES, alertmanager: str = ""
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._log = directory / "prometheus.log"
-        config = {
+        config: dict[str, Any] = {
             "global": {"scrape_interval": "200ms", "scrape_timeout": "200ms", "evaluation_interval": "1s"},
-            "rule_files": [str(RULES)],
+            "rule_files": [str(rules)],
             "scrape_configs": [
                 {"job_name": "otel", "honor_labels": True, "static_configs": [{"targets": [target]}]},
             ],
         }
+        if alertmanager:
+            config["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]}
         (directory / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML too
         self._address = kept_address()
         self._command = [

@@ -5,7 +5,7 @@ A rule is one expression in PromQL, which both understand; only the names and th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,6 +42,18 @@ GONE_WINDOW: Final = "6h"  # for how long a run that is gone is remembered
 # one: https://sre.google/workbook/alerting-on-slos/, table 5-8.
 BURNS_FAST: Final = ((14.4, "1h", "5m"), (6, "6h", "30m"))
 BURNS: Final = ((1, "3d", "6h"),)
+
+_SLOW: Final = ("JobWaitsForRank", "ExposedDataLoading", "GoodputBelowTarget", "ErrorBudgetBurns")
+# Alerts, and those of the same run that need not be reported while they fire, because they say why.
+EXPLAINS: Final[Mapping[str, Sequence[str]]] = {
+    GONE: ("RestartLoop", "ProgressAtRisk", *_SLOW, "ErrorBudgetBurnsFast", "ClockUnknown"),
+    "TrainingHang": ("ProgressAtRisk", *_SLOW, "ErrorBudgetBurnsFast"),
+    "RestartLoop": ("GoodputBelowTarget", "ErrorBudgetBurns", "ErrorBudgetBurnsFast"),
+    "JobWaitsForRank": ("ExposedDataLoading", "GoodputBelowTarget", "ErrorBudgetBurns"),
+    "ExposedDataLoading": ("GoodputBelowTarget", "ErrorBudgetBurns"),
+    "ErrorBudgetBurnsFast": ("ErrorBudgetBurns", "GoodputBelowTarget"),
+    "ErrorBudgetBurns": ("GoodputBelowTarget",),
+}
 
 
 @dataclass(frozen=True)
