@@ -1,4 +1,4 @@
-"""Each alert goes from a real Prometheus through a real Alertmanager to all receivers: once, and once when it is over."""
+"""Each alert goes from a real Prometheus through a real Alertmanager to all receivers, once at each of its ends."""
 
 from __future__ import annotations
 

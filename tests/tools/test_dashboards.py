@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from collector.written import COLLECTOR, FILES
+from collector.written import COLLECTOR, FILES, ROUTING
 
 from otel_goodput._tools.dashboards import PLACES
 
@@ -26,8 +26,9 @@ def test_all_places_together_are_the_files_of_the_checkout(tmp_path: Path) -> No
     written = [
         line for place in PLACES for line in succeeded(goodput("dashboards", place, "views", cwd=tmp_path)).split()
     ]
-    assert sorted(written) == [f"views/{name}" for name in FILES]
-    assert files_in(tmp_path / "views") == {name: (COLLECTOR / name).read_text() for name in FILES}
+    names = sorted([*FILES, ROUTING])
+    assert sorted(written) == [f"views/{name}" for name in names]
+    assert files_in(tmp_path / "views") == {name: (COLLECTOR / name).read_text() for name in names}
 
 
 def test_others_may_read_them_and_what_else_is_there_stays(tmp_path: Path) -> None:

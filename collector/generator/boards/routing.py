@@ -19,8 +19,8 @@ TITLE: Final = (
 )
 TEXT: Final = (
     "{{ range .Alerts }}{{ .Annotations.summary }}",
-    "since {{ .StartsAt.UTC.Format \"2006-01-02 15:04:05 UTC\" }}{{ if eq .Status \"resolved\" }}, "
-    "over since {{ .EndsAt.UTC.Format \"15:04:05 UTC\" }}{{ end }}",
+    ('since {{ .StartsAt.UTC.Format "2006-01-02 15:04:05 UTC" }}'
+     '{{ if eq .Status "resolved" }}, over since {{ .EndsAt.UTC.Format "15:04:05 UTC" }}{{ end }}'),
     "",
     "{{ .Annotations.description }}",
     "",
