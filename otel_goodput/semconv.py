@@ -80,6 +80,8 @@ CONTINUATION_SPAN: Final = "continuation"
 CONTINUED_SPAN: Final = "continued"
 # A `phases` span summarizes many phases of one name, other than steps, that are not all exported.
 PHASES_SUMMARY_SPAN: Final = "phases"
+# An `incident` span lasts as long as something was wrong with the job; it is not a phase.
+INCIDENT_SPAN: Final = "incident"
 
 ELASTIC_SLICE_DOWN: Final = "slice_down"
 ELASTIC_SCALE_UP: Final = "scale_up"
@@ -164,6 +166,17 @@ class SchedulingStage:
 
 
 SCHEDULING_STAGES: Final = _names(SchedulingStage)
+
+
+class IncidentKind:
+    """What is wrong with a job during an incident."""
+
+    HANG: Final = "hang"  # no step is completed for far longer than usual
+    SLOWDOWN: Final = "slowdown"  # steps, or what is between them, take longer than they did in this attempt
+    RESTARTS: Final = "restarts"  # attempt after attempt ends without progress
+
+
+INCIDENT_KINDS: Final = _names(IncidentKind)
 
 
 # --- span attributes --------------------------------------------------------------------------------------------------
@@ -272,6 +285,21 @@ GOODPUT_PHASES_MIN: Final = _ns("goodput.phases.duration.min", "phases", "shorte
 GOODPUT_PHASES_MEDIAN: Final = _ns("goodput.phases.duration.median", "phases", "median")
 GOODPUT_PHASES_P90: Final = _ns("goodput.phases.duration.p90", "phases", "90th percentile")
 GOODPUT_PHASES_MAX: Final = _ns("goodput.phases.duration.max", "phases", "longest")
+GOODPUT_INCIDENT_EVENT: Final = "goodput.incident"  # an event of the job span, when an incident opens
+_INCIDENT: Final = "incident; event `goodput.incident` of job"
+GOODPUT_INCIDENT_KIND: Final = _span("goodput.incident.kind", _INCIDENT, "`hang`, `slowdown` or `restarts`")
+GOODPUT_INCIDENT_CAUSE: Final = _span(
+    "goodput.incident.cause", _INCIDENT, "what most of the lost time went to: a category, or `step`"
+)
+GOODPUT_RANK: Final = _int("goodput.rank", _INCIDENT, "the rank that causes it, if it is one")
+GOODPUT_INCIDENT_PHASE: Final = _span("goodput.incident.phase", _INCIDENT, "name of a custom phase that is the cause")
+GOODPUT_INCIDENT_LINE: Final = _span(
+    "goodput.incident.line", _INCIDENT, "line of the program at which the rank stands, such as `train.py:88`"
+)
+GOODPUT_INCIDENT_COST: Final = _ns("goodput.incident.cost", "incident", "time lost by it")
+GOODPUT_INCIDENT_EVIDENCE: Final = _span(
+    "goodput.incident.evidence", _INCIDENT, "what speaks for the cause, one sentence each", "string[]"
+)
 ERROR_TYPE: Final = _span("error.type", "any", "the exception that left the phase")
 
 SPAN_ATTRIBUTES: Final = tuple(_SPANS)
@@ -290,7 +318,6 @@ GOODPUT_JOB_STATE: Final = "goodput.job.state"
 GOODPUT_COMPILE_CACHE_RESULT: Final = "goodput.compile.cache.result"
 GOODPUT_SCHEDULING_STAGE: Final = "goodput.scheduling.stage"
 GOODPUT_ACTIVITY: Final = "goodput.activity"
-GOODPUT_RANK: Final = "goodput.rank"
 
 WINDOW_RUN: Final = "run"
 STEP_KEPT: Final = "kept"
@@ -415,6 +442,20 @@ STRAGGLER: Final = _gauge("goodput.straggler.ratio", "1").described(
 RANK_WAIT: Final = _counter("goodput.rank.wait.time", "s", GOODPUT_RANK, GOODPUT_CATEGORY).described(
     "Time for which the job waited for one rank, by rank and what that did; of 16 ranks at most, and of all others."
 )
+INCIDENT_ACTIVE: Final = _gauge(
+    "goodput.incident.active",
+    "{incident}",
+    GOODPUT_INCIDENT_KIND,
+    GOODPUT_INCIDENT_CAUSE,
+    GOODPUT_RANK,
+    GOODPUT_INCIDENT_LINE,
+).described("1 for each incident that is open.")
+INCIDENT_COUNT: Final = _counter(
+    "goodput.incident.count", "{incident}", GOODPUT_INCIDENT_KIND, GOODPUT_INCIDENT_CAUSE
+).described("Incidents of this attempt.")
+INCIDENT_COST: Final = _up_down(
+    "goodput.incident.cost.time", "s", GOODPUT_INCIDENT_KIND, GOODPUT_INCIDENT_CAUSE
+).described("Time lost by the incidents of this attempt.")
 COMPILE_CACHE: Final = _counter("goodput.compile.cache", "{function}", GOODPUT_COMPILE_CACHE_RESULT).described(
     "Functions found in jax's persistent cache, or compiled and stored in it, in this attempt."
 )
