@@ -173,7 +173,7 @@ class IncidentKind:
 
     HANG: Final = "hang"  # no step is completed for far longer than usual
     SLOWDOWN: Final = "slowdown"  # steps, or what is between them, take longer than they did in this attempt
-    RESTARTS: Final = "restarts"  # attempt after attempt ends without progress
+    RESTART_LOOP: Final = "restart_loop"  # attempt after attempt ends without progress
 
 
 INCIDENT_KINDS: Final = _names(IncidentKind)
@@ -287,7 +287,7 @@ GOODPUT_PHASES_P90: Final = _ns("goodput.phases.duration.p90", "phases", "90th p
 GOODPUT_PHASES_MAX: Final = _ns("goodput.phases.duration.max", "phases", "longest")
 GOODPUT_INCIDENT_EVENT: Final = "goodput.incident"  # an event of the job span, when an incident opens
 _INCIDENT: Final = "incident; event `goodput.incident` of job"
-GOODPUT_INCIDENT_KIND: Final = _span("goodput.incident.kind", _INCIDENT, "`hang`, `slowdown` or `restarts`")
+GOODPUT_INCIDENT_KIND: Final = _span("goodput.incident.kind", _INCIDENT, "`hang`, `slowdown` or `restart_loop`")
 GOODPUT_INCIDENT_CAUSE: Final = _span(
     "goodput.incident.cause", _INCIDENT, "what most of the lost time went to: a category, or `step`"
 )

@@ -1,1 +1,1 @@
-"""What watches a live job for what goes wrong, and who is told of it."""
+"""What is wrong with the job while it runs: incidents, and what is looked at then."""

@@ -44,6 +44,7 @@ REQUESTS: Final = files.MIB  # a request may name 65,536 processes
 ANSWERS: Final = 256 * files.KIB
 PROFILE: Final = 256 * files.KIB
 STACKS: Final = 8 * files.MIB
+INCIDENTS: Final = 256 * files.KIB
 # A change of a folder within the granularity of its time stamps, or of a clock elsewhere, is not seen by the stamp.
 _SETTLED_NS: Final = 3_000_000_000
 _PACKED: Final = 2  # bytes of records in a byte of a compressed segment
@@ -58,6 +59,7 @@ _USAGE: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})\.usage")
 _PROFILE: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})-(\d{6,12})\.profile")
 _ANSWERS: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})\.answers")
 _STACKS: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})\.stacks")
+_INCIDENTS: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})\.incidents")
 # All files of a journal and their maximum sizes in bytes. Other files are not read, uploaded or downloaded.
 _KNOWN: Final = (
     (re.compile(r"run\.json"), IDENTITY),
@@ -74,6 +76,7 @@ _KNOWN: Final = (
     (_USAGE, USAGE),
     (_PROFILE, PROFILE),
     (_STACKS, STACKS),
+    (_INCIDENTS, INCIDENTS),
     (re.compile(r"a\d{4,10}-p\d{4,9}\.recovered"), files.SMALL),
     (re.compile(r"a\d{4,10}-p\d{4,9}-\d{6,12}\.segment"), records.SEGMENT_BYTES),
     (re.compile(r"a\d{4,10}-p\d{4,9}-\d{6,12}\.segment\.gz"), records.PACKED_BYTES),
@@ -215,6 +218,10 @@ class RunDirectory:
     def stacks(self) -> list[tuple[int, int]]:
         """Attempt (counted from 0) and process of each that left stacks, sorted."""
         return sorted((int(match[1]), int(match[2])) for match in self._matches(_STACKS))
+
+    def incident_attempts(self, process: int) -> list[int]:
+        """Sorted numbers of the attempts in which this process noticed incidents."""
+        return sorted(int(match[1]) for match in self._matches(_INCIDENTS) if int(match[2]) == process)
 
     def offsets_paths(self) -> list[Path]:
         """The existing files of offsets of clocks, in order of the leaders that wrote them."""

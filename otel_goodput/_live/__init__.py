@@ -14,6 +14,7 @@ from opentelemetry.metrics import MeterProvider
 from otel_goodput._accounting import Ledger, Totals
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.facts import FactSheet, facts_of
+from otel_goodput._journal.incidents import IncidentSheet
 from otel_goodput._journal.journal import Journal
 from otel_goodput._journal.usage import UsageSheet
 from otel_goodput._live.keeper import Keeper
@@ -54,6 +55,7 @@ class LiveAccount:
         self.ranks = None if config.process_count < 2 or in_memory else RankExchange(config, self.account, self._meet)
         self.facts = FactSheet(config, self.attempt, clock())
         self.usage = UsageSheet(self.attempt, config.process_index) if config.usage_interval else None
+        self.incidents = IncidentSheet(self.attempt, config.process_index)
         self.account.begin_attempt(flags, opened.restored.last_sign, config.stalled_after)
 
     def _meet(self) -> str:
@@ -83,7 +85,7 @@ class LiveAccount:
 
         opened = self.opened
         prepare = None if opened.missing is None else opened.prepare
-        sheets: list[FactSheet | UsageSheet] = [self.facts] if self.usage is None else [self.facts, self.usage]
+        sheets = [sheet for sheet in (self.facts, self.usage, self.incidents) if sheet is not None]
         self._keeper = Keeper(
             self.account, opened.run, self.index, round_of_work, prepare, between, sheets, lambda: self.provisional
         )
@@ -109,6 +111,7 @@ class LiveAccount:
         record = instruments.register(meter, totals, overhead, dropped, *ready)
         if process is not None:
             instruments.register_process(meter, *process)
+        instruments.register_incidents(meter, self.incidents.all)
         if ranks is not None:
             instruments.register_ranks(meter, ranks)
         return record
@@ -185,6 +188,7 @@ class LiveAccount:
         logger.info("run %r, which this process began, is part of run %r, which its leader chose", self.run_id, run_id)
         self.run_id, self.attempt, self.index = opened.run_id, opened.attempt, keeper.index
         self.facts.move(self.attempt)
+        self.incidents.move(self.attempt)
         if self.usage is not None:
             self.usage.move(self.attempt)
         opened.introduce(self.account)

@@ -19,7 +19,9 @@ from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 
 from otel_goodput import semconv
 from otel_goodput._accounting import Partition, Totals
+from otel_goodput._accounting.incidents import Incident
 from otel_goodput._accounting.phase_history import EndedPhases
+from otel_goodput._accounting.ranks import NOBODY
 from otel_goodput._accounting.rules import CUSTOM_PHASE, PART
 from otel_goodput._accounting.stats import straggler
 from otel_goodput._journal.journal import OVERFLOW
@@ -45,6 +47,32 @@ def register_process(meter: Meter, cache: Cache, waits: Waits) -> None:
     _create(meter, semconv.COMPILE_CACHE, lambda: _lookups(cache()))
     _create(meter, semconv.COMPILE_TIME_SAVED, lambda: _present((result := cache()) and result[2]))
     _create(meter, semconv.SCHEDULING_DURATION, lambda: ((wait / NS, stage) for stage, wait in waits().items()))
+
+
+def register_incidents(meter: Meter, incidents: Callable[[], Sequence[Incident]]) -> None:
+    """Create the instruments of what is wrong with the job; `incidents` returns those of this attempt."""
+    _create(meter, semconv.INCIDENT_ACTIVE, lambda: _active(incidents()))
+    _create(meter, semconv.INCIDENT_COUNT, lambda: _by_cause(incidents(), lambda _: 1))
+    _create(meter, semconv.INCIDENT_COST, lambda: _by_cause(incidents(), lambda one: one.cost / NS))
+
+
+MOST_INCIDENTS: Final = 16  # with series of their own: those that are open, and the latest of the others
+
+
+def _active(incidents: Sequence[Incident]) -> Rows:
+    """Yield 0 for those that are over, so that the end of one cannot be mistaken for a series that stopped."""
+    rows: dict[tuple[str, ...], int] = {}
+    for one in sorted(incidents, key=lambda one: (one.ended is None, one.number))[-MOST_INCIDENTS:]:
+        rank = "" if one.source.rank == NOBODY else str(one.source.rank)
+        rows[one.kind, one.source.category, rank, one.line] = int(one.ended is None)
+    return ((value, *attributes) for attributes, value in rows.items())
+
+
+def _by_cause(incidents: Sequence[Incident], value: Callable[[Incident], float]) -> Rows:
+    sums = Counter[tuple[str, str]]()
+    for one in incidents:
+        sums[one.kind, one.source.category] += value(one)  # type: ignore[assignment]
+    return ((total, *attributes) for attributes, total in sums.items())
 
 
 def _lookups(result: tuple[int, int, float] | None) -> Rows:

@@ -7,14 +7,15 @@ from collections.abc import Callable
 from typing import Final
 
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import Tracer
 from opentelemetry.util import types
 
-from otel_goodput._accounting.totals import Totals
 from otel_goodput._disruption.launchers import exit_code, exit_reason, launches, unseen
 from otel_goodput._disruption.metadata import Maintenance, metadata_host
 from otel_goodput._disruption.notices import Notices
 from otel_goodput._disruption.signals import SIGNALS, Signals
 from otel_goodput._incidents.profiler import REQUEST, Profiler
+from otel_goodput._incidents.watch import Figures, IncidentWatch
 from otel_goodput._incidents.watchdog import Watchdog
 from otel_goodput._integrations import Integrations
 from otel_goodput._integrations.device_clock import DeviceClock
@@ -24,6 +25,7 @@ from otel_goodput._journal.requests import Inbox
 from otel_goodput._live import LiveAccount
 from otel_goodput._metrics.productivity import Inputs, Productivity
 from otel_goodput._recording.tracer import PhaseTracer
+from otel_goodput._runtime.guard import containing
 from otel_goodput._settings.config import Config
 from otel_goodput._settings.options import OFF
 from otel_goodput._text.redact import redacting_logger
@@ -50,6 +52,7 @@ _SIGNALS: Final = frozenset(one.name for one in SIGNALS)
 class Observers:
     """The observers of one recorder.
 
+    `figures` returns the account, and more of it if it is of all ranks; `spans` is a tracer of the provider in use.
     `flush` and `finish` export everything so far, and end the recorder, within so many seconds. Threads and signal
     handlers begin with :meth:`start`, because they call these, which may need the observers.
 
@@ -57,6 +60,7 @@ class Observers:
         requests: of commands to this process.
         profiler: profiles steps.
         watchdog: writes the stacks of a job that stands still.
+        incidents: watches the account of the job; None in a process that does not lead, or if nobody wants that.
     """
 
     def __init__(
@@ -64,14 +68,15 @@ class Observers:
         config: Config,
         tracer: PhaseTracer,
         productivity: Productivity,
-        totals: Callable[[], Totals],
+        figures: Figures,
         live: LiveAccount,
+        spans: Tracer,
         flush: Callable[[float], object],
         finish: Callable[[float], object],
     ) -> None:
         self._tracer = tracer
         self._productivity = productivity
-        self._totals = totals
+        self._figures = figures
         self._before = live.before
         self.device_clock = DeviceClock(tracer, config.device_clock, config.process_count, patience=config.grace_period)
         self._integrations = Integrations(config.integrations, tracer)
@@ -102,6 +107,10 @@ class Observers:
         self.requests.on(REQUEST, profiler.answer)
         tracer.hooks.at_tick(self.device_clock.poll, self._integrations.poll, self._find_peak)
         tracer.hooks.at_tick(self.requests.look, profiler.look)
+        self.incidents: IncidentWatch | None = None
+        if config.leads and config.incidents is not None:
+            self.incidents = IncidentWatch(config, tracer, spans, live.incidents, figures)
+            tracer.hooks.at_tick(self.incidents.tick)
         self._signals: Signals | None = None
         if "signals" in config.integrations:
             self._signals = Signals(self.notices, clock, config.grace_period, finish)
@@ -138,6 +147,9 @@ class Observers:
         self.notices.close(seconds / 4)
         self._integrations.remove()
         self._tracer.close_open()
+        if self.incidents is not None:
+            with containing("incidents"):
+                self.incidents.close()
         if self._usage is not None:
             self._usage.close(min(USAGE_S, until - time.monotonic()))
         self.device_clock.close(until - time.monotonic())
@@ -181,7 +193,7 @@ class Observers:
         from otel_goodput._resources import kubernetes  # imported late: most jobs run outside of a cluster
 
         def submitted_at(answer: kubernetes.Submission) -> None:
-            started = self._totals().started_at
+            started = self._figures()[0].started_at
             # A pod created after the run's start belongs to a later attempt, and says nothing of the submission.
             if started is None or answer.moment <= started:
                 self._productivity.learn(Inputs(submitted_at=answer.moment))

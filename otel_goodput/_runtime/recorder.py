@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -175,7 +176,10 @@ class Recorder(Phases):
             self.meter_provider, self._durations = pipelines.meter_provider(resource, again=True), None
         self._join()
         self._keeper = live.keep(self._work, tracer.sum_up)
-        self._observers = Observers(config, tracer, self._productivity, self.totals, live, self.flush, self.shutdown)
+        spans = tracer_provider.get_tracer(SCOPE_NAME, __version__)
+        self._observers = Observers(
+            config, tracer, self._productivity, self._figures, live, spans, self.flush, self.shutdown
+        )
         self._observers.start(config)
         live.facts.watch(lambda: hooks.waits, hooks.compile_cache.to_json)
         if config.leads:  # last, because a reader may collect all metrics immediately
@@ -398,7 +402,9 @@ class Recorder(Phases):
         if ranks is None and self._ranks is not None:
             alone = OneProcess(config.process_index, config.process_count, self._ranks.why)
         facts, notes = self._live.facts.all_attempts(), (*notes, *notes_on(ranks))
-        return Report(totals, about_run, notes, facts=facts, ranks=ranks, process=alone, page=self._page)
+        wrong = self._live.incidents.of_run(totals.history)
+        report = Report(totals, about_run, notes, facts=facts, ranks=ranks, process=alone, page=self._page)
+        return replace(report, incidents=wrong)
 
     def _page(self, report: Report) -> str:
         """Return the page of `report`. Raises GoodputError if there is no journal to read."""

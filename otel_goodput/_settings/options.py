@@ -106,6 +106,15 @@ def _interval(text: str) -> int | None:
     return length
 
 
+def _incidents(text: str) -> int | None:
+    if text.strip().lower() in ("off", "0", "none"):
+        return None
+    length = parse_duration(text)
+    if not NS // 10 <= length <= 3600 * NS:
+        raise ValueError(f"incidents are looked for every 0.1 s to 1 h, not every {text!r}; off: never")
+    return length
+
+
 def _limit(text: str) -> int | None:
     return parse_duration(text) if text.strip() else None
 
@@ -419,6 +428,14 @@ class Settings:
         "`trace`: then also by jax's or PyTorch's profiler; `request`: only on request; `off`: never",
         _one_of("profiles", PROFILES),
     )
+    incidents = Option(
+        "float | str | None",
+        "duration",
+        "5s",
+        "how often the account is searched for incidents (a hang, a slowdown, attempts without progress); a step hangs "
+        "after 6 times that, and 10 times the usual step; off: never",
+        _incidents,
+    )
     submitted_at = Option(
         "float | str | None",
         "unix seconds or RFC 3339",
@@ -570,6 +587,7 @@ class Options(TypedDict, total=False):
     notify: str | Sequence[str] | None
     notify_only: str | Sequence[str] | None
     profile: str | None
+    incidents: float | str | None
     submitted_at: float | str | None
     process_index: int | None
     process_count: int | None

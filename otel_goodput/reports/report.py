@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
 from otel_goodput._accounting.disruption import REMEMBERED, Disruption
+from otel_goodput._accounting.incidents import Incident
 from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.totals import Totals, partition_html
 from otel_goodput._journal.facts import Facts, summed
@@ -19,7 +20,7 @@ from otel_goodput._text.redact import shown
 from otel_goodput._timeline.damage import Damage
 from otel_goodput._timeline.run_state import Culprit, RunState, live
 from otel_goodput.errors import GoodputError
-from otel_goodput.reports import rolling, text
+from otel_goodput.reports import incidents, rolling, text
 from otel_goodput.reports.fields import ProcessFields, ReportFields
 from otel_goodput.reports.ranks import RankWaits, without_guesses
 from otel_goodput.reports.text import doubts, sentence
@@ -148,6 +149,7 @@ class Report:
     facts: Sequence[Facts] = ()  # what its attempts ran with, waited for and compiled
     ranks: RankWaits | None = None  # of the account of a job of several ranks
     process: OneProcess | None = None  # of the account of one process of several
+    incidents: Sequence[tuple[int, Incident]] = ()  # each with its attempt, counted from 0
     page: Callable[[Report], str] | None = field(default=None, compare=False)  # makes the page; a run's report has it
 
     @property
@@ -178,6 +180,7 @@ class Report:
             answer["process"] = self.process.to_json()
         if self.facts:
             answer["configurations"] = _configurations(self.facts)
+        answer["incidents"] = [incidents.to_json(one, attempt) for attempt, one in self.incidents]
         answer["rolling"] = rolling.to_json(self.totals.recent)
         for partition in (answer, *answer["windows"], *answer["rolling"]):
             partition["seconds"] = _ZEROS | partition["seconds"]

@@ -18,6 +18,7 @@ from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.stats import Pace
 from otel_goodput._accounting.totals import NOT_KNOWN, Totals
 from otel_goodput._journal.facts import Facts, read_facts
+from otel_goodput._journal.incidents import ends_of, incidents_of
 from otel_goodput._journal.mirror import Mirror, open_filesystem, plain
 from otel_goodput._journal.notes import Note, RecordedReasons, in_force, read_notes, read_reasons
 from otel_goodput._journal.rundir import MOST, ListedRun, RunDirectory, folder_name, runs
@@ -204,6 +205,10 @@ class RecordedRun:
         facts = tuple(one for one in sidecars.facts if one.started_at <= moment)
         damage = tuple(one for one in damages.listed if not one.harmless)
         report = Report(totals, sidecars.about, tuple(notes.values()), standing, damage, corrections, facts)
+        if question.others:
+            ends = ends_of(totals.history) | ({} if state == RUNNING else {attempt: source.last_sign})
+            wrong = [each for each in incidents_of(folder, process, ends) if each[1].opened <= moment]
+            report = replace(report, incidents=wrong)
         return report, sidecars
 
     def _job(self, leader: Report, count: int, question: Question, *, exact: bool) -> Job | str:

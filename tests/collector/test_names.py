@@ -51,12 +51,18 @@ IN_PROMETHEUS = {
     "goodput.job.last_sign_of_life": "goodput_job_last_sign_of_life_seconds",
     "goodput.straggler.ratio": "goodput_straggler_ratio",
     "goodput.rank.wait.time": "goodput_rank_wait_time_seconds_total",
+    "goodput.incident.active": "goodput_incident_active",
+    "goodput.incident.count": "goodput_incident_count_total",
+    "goodput.incident.cost.time": "goodput_incident_cost_time_seconds",
     "goodput.compile.cache": "goodput_compile_cache_total",
     "goodput.compile.time_saved": "goodput_compile_time_saved_seconds",
     "goodput.telemetry.overhead": "goodput_telemetry_overhead_seconds_total",
     "goodput.telemetry.dropped": "goodput_telemetry_dropped_total",
 }
 LABELS = {
+    "goodput.incident.kind": "goodput_incident_kind",
+    "goodput.incident.cause": "goodput_incident_cause",
+    "goodput.incident.line": "goodput_incident_line",
     "goodput.category": "goodput_category",
     "goodput.custom.name": "goodput_custom_name",
     "goodput.part.name": "goodput_part_name",

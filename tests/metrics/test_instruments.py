@@ -69,6 +69,14 @@ TABLE: dict[str, tuple[str, str, set[str], type]] = {
     "goodput.job.last_sign_of_life": ("gauge", "s", set(), float),
     "goodput.straggler.ratio": ("gauge", "1", set(), float),
     "goodput.rank.wait.time": ("counter", "s", {"goodput.rank", "goodput.category"}, float),
+    "goodput.incident.active": (
+        "gauge",
+        "{incident}",
+        {"goodput.incident.kind", "goodput.incident.cause", "goodput.rank", "goodput.incident.line"},
+        int,
+    ),
+    "goodput.incident.count": ("counter", "{incident}", {"goodput.incident.kind", "goodput.incident.cause"}, int),
+    "goodput.incident.cost.time": ("updown", "s", {"goodput.incident.kind", "goodput.incident.cause"}, float),
     "goodput.compile.cache": ("counter", "{function}", {"goodput.compile.cache.result"}, int),
     "goodput.compile.time_saved": ("updown", "s", set(), float),
     "goodput.telemetry.overhead": ("counter", "s", set(), float),
@@ -83,6 +91,9 @@ NEEDS_MORE = {
     "goodput.straggler.ratio",
     "goodput.disruption.time_to_regain",
     "goodput.rank.wait.time",
+    "goodput.incident.active",
+    "goodput.incident.count",
+    "goodput.incident.cost.time",
 }
 
 

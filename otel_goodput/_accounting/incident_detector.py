@@ -1,0 +1,332 @@
+"""Notices incidents in what an account says every few seconds, by comparing it with earlier times of the same attempt.
+
+A hang is noticed by the time for which nothing was completed. A slowdown is a change of what a turn of the loop takes,
+which is noticed by a cumulative sum. Saves and evaluations, which happen now and then, are compared one by one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Final
+
+from otel_goodput._accounting.incident_baseline import REMEMBERED, Episodes, Sums, Usual, Window, between, turn
+from otel_goodput._accounting.incidents import STEP, Incident, Observation, Share, Source
+from otel_goodput._accounting.rules import NS
+from otel_goodput.semconv import Category, IncidentKind
+
+Key = tuple[str, "Source | None"]  # the kind of an incident, and the phase if it is about one
+
+
+@dataclass(frozen=True)
+class Limits:
+    """From when on something is an incident.
+
+    Attributes:
+        window: turns of the loop are compared over so long, ns, or one turn if that takes longer.
+        hang: no step was completed for so long, ns, and `hang_factor` times what is usual;
+        unknown: the same before the first step, and in a phase that has not been seen before.
+        loss: a turn takes longer than before by this share at least.
+        setbacks: so many attempts in a row made no progress.
+    """
+
+    window: int = 5 * NS
+    hang: int = 30 * NS
+    hang_factor: int = 10
+    unknown: int = 1800 * NS
+    loss: float = 0.1
+    setbacks: int = 3
+
+
+# Page's cumulative sum (Biometrika 41, 1954) over windows: by how many deviations each one exceeds what is usual, ...
+WARM_UP: Final = 2  # windows before the first one that counts
+CLIPPED: Final = 3.0  # ... of which each counts so many at most: one that is out of the ordinary is no change
+ALARM: Final = 9.0
+LATELY: Final = 8  # a phase that had time in so many of the latest windows is a part of the turns now:
+OFTEN_LATELY: Final = 4
+# If turns differ so much that a window is that noisy (as a share of a turn), windows get twice as long, until
+NOISY: Final = 0.05
+LONGEST: Final = 16  # times as long.
+SINGLE: Final = 0.5  # a rank that has so much of what is lost is the cause
+SHARES: Final = 8
+
+
+class Detector:
+    """Notices incidents in what :meth:`look` is given, observation after observation.
+
+    Attributes:
+        open: the incidents that are not over, by what they are about.
+        number: of the latest one.
+    """
+
+    def __init__(self, limits: Limits | None = None, number: int = 0) -> None:
+        self.limits = limits or Limits()
+        self.open: dict[Key, Incident] = {}
+        self.number = number
+        self._last: Observation | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing is known (any more)."""
+        self._start: Observation | None = None  # of the present window,
+        self._short: Observation | None = None  # and of the present one of the shortest length
+        self._warm = 0
+        self._usual, self._episodes = Usual(), Episodes(2 * self.limits.window)
+        self._slow_until: dict[
+            Source, int
+        ] = {}  # of phases with an open incident, when the latest slow one was over, ns
+        self._lately: deque[Window] = deque(maxlen=LATELY)
+        self._sum = self._recovery = 0.0
+        self._suspects: list[Window] = []  # since the sum began to grow
+        self._doing = Source(STEP), 0  # what goes on, and since when, ns
+        self._longest = Counter[Source]()  # the longest time for which a phase went on, as far as was seen, ns
+        self._better: Sums | None = None  # since it recovers
+        self._during: Sums | None = None  # since the open slowdown began
+        self._parts: frozenset[Source] = frozenset()  # of a turn, in the open slowdown
+        self._length = 1  # of windows, in those of the limits
+        self._spoilt = False  # a step hung in the present window
+
+    def look(self, now: Observation) -> list[Incident]:
+        """Take the next observation; return the incidents that it opens, changes or ends."""
+        changed: dict[int, Incident] = {}
+        before = self._last
+        if before is not None and (now.attempt != before.attempt or now.since_step is None or now.steps < before.steps):
+            for key in [key for key in self.open if key[0] != IncidentKind.RESTART_LOOP]:
+                self._end(key, before.at if now.attempt != before.attempt else now.at, changed)
+            self._begin()
+        self._last = now
+        self._look_for_setbacks(now, changed)
+        if now.since_step is None:
+            return list(changed.values())
+        self._look_for_hang(now, before, changed)
+        if self._start is None or self._short is None:
+            if now.steps:
+                self._start = self._short = now
+            return list(changed.values())
+        if now.at - self._short.at >= self.limits.window and now.steps > self._short.steps:
+            self._episodes.add(between(self._short, now))
+            self._short = now
+        if now.at - self._start.at >= self.limits.window * self._length and now.steps > self._start.steps:
+            window = between(self._start, now)
+            self._start = now
+            if self._spoilt:
+                self._spoilt = (IncidentKind.HANG, None) in self.open
+            elif self._warm < WARM_UP:
+                self._warm += 1
+            else:
+                self._compare(window, changed)
+        self._look_for_episodes(now, changed)
+        return list(changed.values())
+
+    def close(self, now: int) -> list[Incident]:
+        """End all incidents, ns; return them."""
+        changed: dict[int, Incident] = {}
+        for key in list(self.open):
+            self._end(key, now, changed)
+        return list(changed.values())
+
+    # --- hangs --------------------------------------------------------------------------------------------------------
+
+    def _look_for_hang(self, now: Observation, before: Observation | None, changed: dict[int, Incident]) -> None:
+        key, stepped = (IncidentKind.HANG, None), now.at - (now.since_step or 0)
+        doing = now.doing or _growing(before, now)
+        if doing.phase != self._doing[0] or (before is not None and now.steps > before.steps):
+            phase, begun = self._doing
+            self._longest[phase] = max(self._longest[phase], now.at - begun if begun else 0)
+            self._doing = doing.phase, stepped if before is None or now.steps > before.steps else before.at
+        since = max(stepped, self._doing[1])
+        incident = self.open.get(key)
+        if incident is not None:
+            if before is not None and now.steps > before.steps:
+                self._end(key, stepped, changed, cost=stepped - incident.began)
+            else:
+                self._update(key, changed, cost=now.at - incident.began)
+        elif now.at - since > self._patience(doing, now.steps):
+            self._spoilt = True
+            self._open(key, IncidentKind.HANG, doing, since, now.at, changed, cost=now.at - since)
+
+    def _patience(self, doing: Source, steps: int) -> int:
+        """How long a step may take to be completed while that goes on, ns."""
+        limits, phase = self.limits, doing.phase
+        usual = self._usual.turn or (fmean(turn(one, one.phases()) for one in self._lately) if self._lately else 0)
+        known = max(limits.hang, round(limits.hang_factor * usual))
+        if not steps:
+            return limits.unknown
+        if phase.category in (STEP, Category.STALLED, Category.OTHER) or (
+            phase in self._usual.parts and self._longest[phase] < limits.hang
+        ):
+            return known
+        longest = self._longest[phase]
+        return max(known, limits.hang_factor * longest) if longest else limits.unknown
+
+    # --- slowdowns ----------------------------------------------------------------------------------------------------
+
+    def _compare(self, window: Window, changed: dict[int, Incident]) -> None:
+        """Compare the turns of a window with the usual ones."""
+        usual, limits, key = self._usual, self.limits, (IncidentKind.SLOWDOWN, None)
+        if usual.known and usual.noise > NOISY * usual.turn and self._length < LONGEST and not self.open:
+            self._length *= 2
+            usual.merge()
+            self._lately.clear()
+            self._suspects.clear()
+            self._sum = 0.0
+        self._lately.append(window)
+        if not usual.known:
+            usual.add([window])
+            return
+        often = Counter(source for one in self._lately for source in one.phases())
+        since = self._suspects[0].begin if self._suspects else self._lately[0].begin
+        new = {one for one, count in often.items() if count >= OFTEN_LATELY and not self._episodes.known(one, since)}
+        parts = usual.parts | new if key not in self.open else self._parts | new
+        expected = usual.turn + usual.more(parts)
+        least = max(expected * (1 + limits.loss / 2), usual.high + usual.more(parts))
+        excess = max(-CLIPPED, min(CLIPPED, (turn(window, parts) - least) / (usual.noise or 1.0)))
+        if key in self.open:
+            self._go_on(window, excess, parts, changed)
+            return
+        self._sum = max(0.0, self._sum + excess)
+        self._suspects.append(window)
+        if not self._sum:
+            usual.add(self._suspects)
+            self._suspects.clear()
+            return
+        sums = Sums(self._suspects[0].begin)
+        for one in self._suspects:
+            sums.add(one)
+        taken = sum(spent for source, spent in sums.each().items() if source.phase in parts)
+        if self._sum >= ALARM and taken >= expected * (1 + 0.8 * limits.loss):
+            self._during, self._parts, self._recovery, self._better = sums, parts, 0.0, None
+            self._suspects.clear()
+            shares = self._shares(sums, parts)
+            self._open(key, IncidentKind.SLOWDOWN, _cause(shares), sums.begin, window.end, changed)
+            self._update(key, changed, **self._cost(sums, parts, shares))
+        elif len(self._suspects) >= REMEMBERED:  # slightly more than usual for long
+            self._sum = 0.0
+            usual.add(self._suspects)
+            self._suspects.clear()
+
+    def _go_on(self, window: Window, excess: float, parts: frozenset[Source], changed: dict[int, Incident]) -> None:
+        """Take a window while a slowdown is open."""
+        key, during = (IncidentKind.SLOWDOWN, None), self._during
+        assert during is not None, "a slowdown is open"
+        self._recovery = max(0.0, self._recovery - excess)
+        if not self._recovery:
+            if self._better is not None:  # it went on after all
+                during.steps, during.end = during.steps + self._better.steps, self._better.end
+                during.times.update(self._better.times)
+                self._better = None
+            during.add(window)
+        else:
+            self._better = self._better or Sums(window.begin)
+            self._better.add(window)
+            if self._recovery >= ALARM:
+                self._end(key, self._better.begin, changed, **self._cost(during, parts, self._shares(during, parts)))
+                self._during, self._better, self._sum = None, None, 0.0
+                return
+        shares = self._shares(during, parts)
+        self._update(key, changed, source=_cause(shares), **self._cost(during, parts, shares))
+
+    def _shares(self, sums: Sums, parts: Iterable[Source]) -> list[Share]:
+        """Return what turns took longer for than usual, most first; at least one."""
+        each, usual, chosen = sums.each(), self._usual.each, frozenset(parts)
+        grown = [
+            Share(source, round((each.get(source, 0.0) - usual.get(source, 0.0)) * sums.steps))
+            for source in each.keys() | usual.keys()
+            if source.phase in chosen
+        ]
+        return sorted(grown, key=lambda share: (-share.lost, share.source))
+
+    def _cost(self, sums: Sums, parts: Iterable[Source], shares: Sequence[Share]) -> dict[str, object]:
+        lost = [share for share in shares if share.lost > 0][:SHARES]
+        before, chosen = self._usual.turn + self._usual.more(parts), frozenset(parts)
+        after = sum(spent for source, spent in sums.each().items() if source.phase in chosen)
+        cost = max(0, round((after - before) * sums.steps))
+        return {"cost": cost, "shares": tuple(lost), "before": round(before), "after": round(after)}
+
+    # --- phases that are no part of the turns -------------------------------------------------------------------------
+
+    def _look_for_episodes(self, now: Observation, changed: dict[int, Incident]) -> None:
+        start, episodes = self._short, self._episodes
+        pending = Counter[Source]() if start is None or now is start else between(start, now).phases()
+        present = dict.fromkeys(pending, (now.at, 0)) | episodes.open
+        for source in present.keys() - self._usual.parts:
+            begin, length = present[source]
+            length += pending[source]
+            if not episodes.too_long(source, length):
+                continue
+            usual, lost = episodes.usual(source), episodes.lost(source, length)
+            key: Key = (IncidentKind.SLOWDOWN, source)
+            if key not in self.open:
+                self._open(key, IncidentKind.SLOWDOWN, source, min(begin, now.at - length), now.at, changed)
+            self._update(key, changed, cost=lost, before=usual, after=length)
+        for about, incident in list(self.open.items()):
+            phase = about[1]
+            if phase in episodes.slow:
+                self._slow_until[phase] = episodes.slow[phase][0]
+            elif phase is not None and phase not in present and phase in self._slow_until:
+                self._end(about, self._slow_until.pop(phase), changed, cost=incident.cost)
+
+    # --- restarts -----------------------------------------------------------------------------------------------------
+
+    def _look_for_setbacks(self, now: Observation, changed: dict[int, Incident]) -> None:
+        key = (IncidentKind.RESTART_LOOP, None)
+        if key in self.open:
+            began = self.open[key].began
+            if now.setbacks:
+                self._update(key, changed, cost=now.at - began)
+            else:
+                self._end(key, now.at, changed, cost=now.at - began)
+        elif now.setbacks >= self.limits.setbacks:
+            began, reason = now.setback
+            cause = Source(Category.INFRASTRUCTURE_RECOVERY, reason)
+            self._open(key, IncidentKind.RESTART_LOOP, cause, began, now.at, changed, cost=now.at - began)
+
+    # --- their list ---------------------------------------------------------------------------------------------------
+
+    def _open(
+        self,
+        key: Key,
+        kind: str,
+        source: Source,
+        began: int,
+        opened: int,
+        changed: dict[int, Incident],
+        cost: int = 0,
+    ) -> None:
+        self.number += 1
+        incident = Incident(self.number, kind, source, began, opened, None, cost, (Share(source, cost),))
+        self.open[key] = changed[incident.number] = incident
+
+    def _update(self, key: Key, changed: dict[int, Incident], **more: object) -> None:
+        incident = self.open[key]._replace(**more)  # type: ignore[arg-type]
+        if more.keys() == {"cost"}:
+            incident = incident._replace(shares=(Share(incident.source, incident.cost),))
+        self.open[key] = changed[incident.number] = incident
+
+    def _end(self, key: Key, ended: int, changed: dict[int, Incident], **more: object) -> None:
+        self._update(key, changed, **more)
+        incident = self.open.pop(key)
+        changed[incident.number] = incident._replace(ended=max(incident.began, ended))
+
+
+def _growing(before: Observation | None, now: Observation) -> Source:
+    """Return what most time went to since the observation before."""
+    earlier = {} if before is None else before.times
+    grown = {source: spent - earlier.get(source, 0) for source, spent in now.times.items()}
+    source = max(grown, key=lambda one: (grown[one], one), default=Source(Category.OTHER))
+    return Source(STEP, source.name, source.rank) if source.category == Category.IN_FLIGHT else source
+
+
+def _cause(shares: Sequence[Share]) -> Source:
+    """Return what most of the lost time went to: of one rank, if that has most of it."""
+    phases = Counter[Source]()
+    for share in shares:
+        if share.lost > 0:
+            phases[share.source.phase] += share.lost
+    if not phases:
+        return shares[0].source if shares else Source(STEP)
+    phase, lost = phases.most_common(1)[0]
+    single = next(share for share in shares if share.source.phase == phase)
+    return single.source if single.lost >= SINGLE * lost else phase

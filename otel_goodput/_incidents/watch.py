@@ -1,0 +1,155 @@
+"""Watches the account of the job for incidents, off the training thread, and records those that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from opentelemetry import trace as trace_api
+from opentelemetry.trace import NonRecordingSpan, Tracer
+from opentelemetry.util import types
+
+from otel_goodput import semconv
+from otel_goodput._accounting import Totals
+from otel_goodput._accounting.incident_detector import Detector, Limits
+from otel_goodput._accounting.incidents import Incident, Source, observation
+from otel_goodput._accounting.job import OpenNow
+from otel_goodput._accounting.ranks import NOBODY
+from otel_goodput._accounting.rules import NAMES
+from otel_goodput._journal.incidents import IncidentSheet
+from otel_goodput._live.live_job import JobFigures
+from otel_goodput._recording.tracer import PhaseTracer
+from otel_goodput._runtime.guard import contain
+from otel_goodput._settings.config import Config
+from otel_goodput._text.redact import redacting_logger
+from otel_goodput.reports import incidents as words
+
+logger = redacting_logger("otel_goodput")
+
+Figures = Callable[[], "tuple[Totals, JobFigures | None]"]
+# Adds what else is known of an incident that opens or goes on: its line, and sentences of evidence.
+Explain = Callable[[Incident], Incident]
+Listener = Callable[[Incident, bool], object]  # with each incident that opens (True) or ends (False)
+
+RECOMPILED: Final = 3  # functions that are named
+_WINDOWS: Final = 6  # of them make the time after which a step hangs, if incidents are looked for more often
+
+
+class IncidentWatch:
+    """Looks at the account every few seconds.
+
+    Args:
+        config: the configuration in force.
+        tracer: of the job's phases, and `spans` of the provider in use: incidents are spans, too.
+        sheet: keeps the incidents.
+        figures: returns the account of the job, or of this process if it is the only one.
+    """
+
+    def __init__(
+        self, config: Config, tracer: PhaseTracer, spans: Tracer, sheet: IncidentSheet, figures: Figures
+    ) -> None:
+        every = config.incidents or 0
+        self._limits = Limits(window=every, hang=_WINDOWS * every, unknown=360 * every)
+        self._every, self._process_count = every, config.process_count
+        self._tracer, self._spans, self._sheet, self._figures = tracer, spans, sheet, figures
+        self._detector = Detector(self._limits)
+        self._whole = False  # it is the account of all ranks
+        self._due = 0
+        self._recompilations = 0
+        self._listeners: list[Listener] = []
+        self._explainers: list[Explain] = []
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener` whenever an incident opens or ends, on the keeper's thread: it must not wait."""
+        self._listeners.append(listener)
+
+    def explain_by(self, explain: Explain) -> None:
+        """Have `explain` add to incidents what else is known of them."""
+        self._explainers.append(explain)
+
+    def tick(self) -> None:
+        """Look if it is time to; for the keeper's thread."""
+        now = self._tracer.clock()
+        if now < self._due or self._tracer.traces.job_span is None:
+            return
+        self._due = now + self._every
+        totals, job = self._figures()
+        if self._process_count > 1 and (job is not None) != self._whole:
+            self._end(self._detector.close(now))
+            first, self._whole = self._detector.number, job is not None
+            self._detector = Detector(self._limits, first)
+        waits = None if job is None else job.costs.whole
+        doing = None if job is None else _doing(job.now)
+        seen = observation(totals, self._tracer.traces.attempt, waits, doing)
+        for incident in self._detector.look(seen):
+            self._take(self._explained(incident, totals))
+        self._recompilations = totals.recompilations
+
+    def close(self) -> None:
+        """Look a last time; what is still wrong ends with the job."""
+        if self._tracer.traces.job_span is not None:
+            self._due = 0
+            self.tick()
+            self._end(self._detector.close(self._tracer.clock()))
+
+    def _end(self, incidents: Sequence[Incident]) -> None:
+        for incident in incidents:
+            known = next((one for one in self._sheet.all() if one.number == incident.number), incident)
+            self._take(incident._replace(line=known.line, evidence=known.evidence))
+
+    def _explained(self, incident: Incident, totals: Totals) -> Incident:
+        known = next((one for one in self._sheet.all() if one.number == incident.number), None)
+        if known is not None:
+            incident = incident._replace(line=known.line, evidence=known.evidence)
+        elif (count := totals.recompilations - self._recompilations) > 0:
+            which = ", ".join(list(totals.recompiled)[:RECOMPILED])
+            incident = incident._replace(evidence=(*incident.evidence, f"{count} recompilations ({which})"))
+        for explain in self._explainers:
+            try:
+                incident = explain(incident)
+            except Exception as error:
+                contain("the cause of an incident", error)
+        return incident
+
+    def _take(self, incident: Incident) -> None:
+        new = all(one.number != incident.number for one in self._sheet.all())
+        self._sheet.put(incident)
+        if new:
+            logger.warning("incident: %s", words.sentence(words.to_json(incident, self._tracer.traces.attempt)))
+            if (job := self._tracer.traces.job_span) is not None:
+                job.add_event(semconv.GOODPUT_INCIDENT_EVENT, _attributes(incident), incident.opened)
+        if incident.ended is not None:
+            context = trace_api.set_span_in_context(NonRecordingSpan(self._tracer.traces.job_context))
+            attributes = {**_attributes(incident), semconv.GOODPUT_INCIDENT_COST: incident.cost}
+            span = self._spans.start_span(
+                semconv.INCIDENT_SPAN, context, attributes=attributes, start_time=incident.began
+            )
+            span.end(incident.ended)
+        for listener in self._listeners if new or incident.ended is not None else ():
+            try:
+                listener(incident, incident.ended is None)
+            except Exception as error:
+                contain("an incident's listener", error)
+
+
+def _attributes(incident: Incident) -> dict[str, types.AttributeValue]:
+    source = incident.source
+    known: dict[str, types.AttributeValue] = {
+        semconv.GOODPUT_INCIDENT_KIND: incident.kind,
+        semconv.GOODPUT_INCIDENT_CAUSE: source.category,
+        semconv.GOODPUT_INCIDENT_PHASE: source.name,
+        semconv.GOODPUT_INCIDENT_LINE: incident.line,
+        semconv.GOODPUT_INCIDENT_EVIDENCE: incident.evidence,
+    }
+    if source.rank != NOBODY:
+        known[semconv.GOODPUT_RANK] = source.rank
+    return {name: value for name, value in known.items() if value not in ("", ())}
+
+
+def _doing(now: OpenNow) -> Source | None:
+    """Return what goes on in a job: what a silent rank was doing, or the one that the others wait for."""
+    for rank in now.silent:
+        opened = now.ranks[rank].opened if rank in now.ranks else None
+        return Source("other" if opened is None else opened.phase, "" if opened is None else opened.name, rank)
+    cause = now.cause
+    return None if cause is None else Source(NAMES[cause.category], cause.name, cause.rank)
