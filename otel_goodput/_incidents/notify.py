@@ -23,6 +23,7 @@ from otel_goodput._settings.options import Settings
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_duration, format_moment
 from otel_goodput._text.redact import address_secrets, printable, redacting_logger, without, without_address
+from otel_goodput.semconv import IncidentKind
 
 logger = redacting_logger("otel_goodput")
 
@@ -36,9 +37,9 @@ _LOGGERS: Final = (PACKAGE, "requests", "urllib3.connectionpool", "urllib3.util.
 
 # What each kind of an incident is called, in a title and in its first sentence.
 _TITLES: Final[Mapping[str, tuple[str, str]]] = {
-    "hang": ("training hangs", "No step has been completed"),
-    "slowdown": ("training has become slower", "The steps, or what is between them, take longer"),
-    "restarts": ("it restarts without progress", "Attempt after attempt has ended without progress"),
+    IncidentKind.HANG: ("training hangs", "No step has been completed"),
+    IncidentKind.SLOWDOWN: ("training has become slower", "The steps, or what is between them, take longer"),
+    IncidentKind.RESTART_LOOP: ("it restarts without progress", "Attempt after attempt has ended without progress"),
 }
 _OTHER: Final = ("something is wrong", "Something is wrong")
 

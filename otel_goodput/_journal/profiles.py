@@ -13,6 +13,7 @@ from otel_goodput._accounting.codec import COUNT, NUMBER, TEXT, Each, Row, Text
 from otel_goodput._journal.rundir import PROFILE, RunDirectory
 from otel_goodput._journal.sidecars import Members, Sidecar, kept
 from otel_goodput._text.redact import encodable
+from otel_goodput.semconv import INCIDENT_SPAN
 
 SAMPLER: Final = "sampler"
 JAX: Final = "jax"
@@ -108,7 +109,7 @@ _FILE: Final = Sidecar(
         {
             "number": COUNT,
             "cause": TEXT,
-            "incident": NUMBER,
+            INCIDENT_SPAN: NUMBER,
             "began": COUNT,
             "ended": COUNT,
             "steps": COUNT,

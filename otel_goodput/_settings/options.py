@@ -3,6 +3,8 @@
 The arguments of ``configure()``, ``Recorder`` and ``GoodputSpanProcessor`` with their help, the reading and the check
 of variables, ``otel-goodput env``, the command's help and the reference are derived from these rows. The two types at
 the end, which type checkers need, are written by ``python docs/tables.py``.
+
+Longer than other files: one table, so that a setting costs one edit.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from typing import Any, Final
 from otel_goodput._journal.profiles import NO_INCIDENT, Function, Grown, OfAttempt, Profile
 from otel_goodput._text.quantities import aligned, format_moment, percent
 from otel_goodput._text.redact import shown
+from otel_goodput.semconv import INCIDENT_SPAN
 
 SHOWN: Final = 20  # functions of a profile
 LISTED: Final = 10  # profiles of a report
@@ -68,7 +69,7 @@ def to_json(process: int, attempt: int, profile: Profile, most: int = SHOWN) -> 
         "attempt": attempt,
         "number": profile.number,
         "cause": profile.cause,
-        "incident": None if profile.incident == NO_INCIDENT else profile.incident,
+        INCIDENT_SPAN: None if profile.incident == NO_INCIDENT else profile.incident,
         "began_at": profile.began / 1e9,
         "seconds": profile.span / 1e9,
         "steps": profile.steps,

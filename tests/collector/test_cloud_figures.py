@@ -120,6 +120,7 @@ def test_what_is_zero_is_left_out_where_there_are_many(place: str, tmp_path: Pat
     hidden = {one.title for one in shown(GOODPUT[place]) if one.query.get("prometheusQuery", "").endswith(" > 0")}
     assert hidden == {
         "Where did the last 1h go?", "Where did the whole run go?", "What share of the run is lost?",
+        "Which incidents are open?", "How many incidents were there?", "What did they cost?",
         "Is it running, or has it ended?", "Why was it disrupted?", "How often was it disrupted in the last 24h?",
         "Is telemetry lost?", "By which clock are steps measured?", "Does it make progress?",
         "Which rank does it wait for?",

@@ -15,12 +15,13 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 import otel_goodput
 from boards import naming
 from otel_goodput import semconv
+from otel_goodput._accounting.incidents import STEP, Incident, Source
 from otel_goodput._accounting.job import Cause
 from otel_goodput._accounting.rules import DATA_LOADING_TIME
 from otel_goodput._accounting.stats import Pace
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.sidecars import checked_json
-from otel_goodput._metrics.instruments import register_ranks
+from otel_goodput._metrics.instruments import register_incidents, register_ranks
 from otel_goodput._settings import envvars
 
 from .written import FILES, load, selections
@@ -57,6 +58,9 @@ def trained(directory: Path, **settings: Any) -> Iterator[None]:
     assert recorder.tracer is not None
     recorder.tracer.hooks.compile_cache.use()
     meter = recorder.meter_provider.get_meter(semconv.SCOPE_NAME)
+    register_incidents(
+        meter, lambda: [Incident(1, semconv.IncidentKind.HANG, Source(STEP, rank=5), 1, 2, line="a.py:1")]
+    )
     register_ranks(meter, lambda: {Cause(5, DATA_LOADING_TIME, ""): 10**10, Cause(6, DATA_LOADING_TIME, ""): 1})
     recorder.tracer.hooks.waits = dict.fromkeys(semconv.SCHEDULING_STAGES, 10**9)
     with recorder.job():

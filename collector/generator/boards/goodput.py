@@ -23,6 +23,7 @@ def board() -> Board:
             Section("How much of the time makes progress?", _now()),
             Section("Where did the time go?", _losses()),
             Section("Is it hanging?", _life()),
+            Section("What is wrong with it?", _incidents()),
             Section("How fast are the steps?", _steps()),
             Section("What interrupted it, and what would a crash cost?", _disruptions()),
             Section("How well is the fleet used?", _fleet()),
@@ -164,6 +165,40 @@ def _losses() -> list[Panel]:
                 )
             ],
             width=6,
+            zeros=False,
+        ),
+    ]
+
+
+def _incidents() -> list[Panel]:
+    kinds = (semconv.GOODPUT_INCIDENT_KIND, semconv.GOODPUT_INCIDENT_CAUSE)
+    where = (semconv.GOODPUT_RANK, semconv.GOODPUT_INCIDENT_LINE)
+    return [
+        Panel(
+            "Which incidents are open?",
+            "Kind, cause, rank and line of each; 0 once it is over.",
+            View.LINES,
+            Unit.COUNT,
+            [Query(semconv.INCIDENT_ACTIVE, by=(*kinds, *where), across=Across.MAX)],
+            width=6,
+            zeros=False,
+        ),
+        Panel(
+            "How many incidents were there?",
+            "Incidents of the latest attempts, by kind and cause.",
+            View.LINES,
+            Unit.COUNT,
+            [Query(semconv.INCIDENT_COUNT, by=kinds, read=Read.EVENTS)],
+            width=3,
+            zeros=False,
+        ),
+        Panel(
+            "What did they cost?",
+            "Time lost by the incidents of the latest attempts, by kind and cause.",
+            View.LINES,
+            Unit.SECONDS,
+            [Query(semconv.INCIDENT_COST, by=kinds)],
+            width=3,
             zeros=False,
         ),
     ]
