@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from opentelemetry import trace as trace_api
 from opentelemetry.trace import NonRecordingSpan, Tracer
@@ -19,18 +19,28 @@ from otel_goodput._accounting.rules import NAMES
 from otel_goodput._journal.incidents import IncidentSheet
 from otel_goodput._live.live_job import JobFigures
 from otel_goodput._recording.tracer import PhaseTracer
-from otel_goodput._runtime.guard import contain
+from otel_goodput._runtime.guard import contain, containing
 from otel_goodput._settings.config import Config
 from otel_goodput._text.redact import redacting_logger
 from otel_goodput.reports import incidents as words
+from otel_goodput.semconv import IncidentKind
 
 logger = redacting_logger("otel_goodput")
 
 Figures = Callable[[], "tuple[Totals, JobFigures | None]"]
 # Adds what else is known of an incident that opens or goes on: its line, and sentences of evidence.
 Explain = Callable[[Incident], Incident]
-Listener = Callable[[Incident, bool], object]  # with each incident that opens (True) or ends (False)
 
+
+class Listener(Protocol):
+    """Is given each incident once when it opens and once when it has ended, on the keeper's thread: must not wait."""
+
+    def open(self, incident: Incident) -> object: ...
+
+    def close(self, incident: Incident) -> object: ...
+
+
+PATIENCE: Final = 3  # looks for which the opening of a hang is held back until it is known where it stands
 RECOMPILED: Final = 3  # functions that are named
 _WINDOWS: Final = 6  # of them make the time after which a step hangs, if incidents are looked for more often
 
@@ -57,10 +67,11 @@ class IncidentWatch:
         self._due = 0
         self._recompilations = 0
         self._listeners: list[Listener] = []
+        self._held_back: dict[int, int] = {}  # incidents of which listeners do not know yet: looks left
         self._explainers: list[Explain] = []
 
     def listen(self, listener: Listener) -> None:
-        """Call `listener` whenever an incident opens or ends, on the keeper's thread: it must not wait."""
+        """Have `listener` hear of incidents."""
         self._listeners.append(listener)
 
     def explain_by(self, explain: Explain) -> None:
@@ -125,11 +136,25 @@ class IncidentWatch:
                 semconv.INCIDENT_SPAN, context, attributes=attributes, start_time=incident.began
             )
             span.end(incident.ended)
-        for listener in self._listeners if new or incident.ended is not None else ():
-            try:
-                listener(incident, incident.ended is None)
-            except Exception as error:
-                contain("an incident's listener", error)
+        if new:
+            self._held_back[incident.number] = PATIENCE if incident.kind == IncidentKind.HANG else 0
+        self._report(incident)
+
+    def _report(self, incident: Incident) -> None:
+        """Report the opening and the end of an incident to those who listen."""
+        over = incident.ended is not None
+        left = self._held_back.get(incident.number)
+        if left is not None:
+            self._held_back[incident.number] = left - 1
+            if left <= 0 or incident.line or over:
+                del self._held_back[incident.number]
+                for listener in self._listeners:
+                    with containing("the report of an incident"):
+                        listener.open(incident._replace(ended=None))
+        if over:
+            for listener in self._listeners:
+                with containing("the report of an incident"):
+                    listener.close(incident)
 
 
 def _attributes(incident: Incident) -> dict[str, types.AttributeValue]:

@@ -14,6 +14,8 @@ from otel_goodput._disruption.launchers import exit_code, exit_reason, launches,
 from otel_goodput._disruption.metadata import Maintenance, metadata_host
 from otel_goodput._disruption.notices import Notices
 from otel_goodput._disruption.signals import SIGNALS, Signals
+from otel_goodput._incidents.causes import Causes
+from otel_goodput._incidents.notify import Notifier, Subject, notifier_of
 from otel_goodput._incidents.profiler import REQUEST, Profiler
 from otel_goodput._incidents.watch import Figures, IncidentWatch
 from otel_goodput._incidents.watchdog import Watchdog
@@ -108,8 +110,15 @@ class Observers:
         tracer.hooks.at_tick(self.device_clock.poll, self._integrations.poll, self._find_peak)
         tracer.hooks.at_tick(self.requests.look, profiler.look)
         self.incidents: IncidentWatch | None = None
+        self._notifier: Notifier | None = None
         if config.leads and config.incidents is not None:
             self.incidents = IncidentWatch(config, tracer, spans, live.incidents, figures)
+            self.incidents.explain_by(Causes(place, config.process_index, profiler).explain)
+            run = live.opened.run
+            subject = Subject(config.job_name, live.run_id, live.attempt + 1, "" if run is None else str(run.path))
+            self._notifier = notifier_of(config, subject, tracer.emitter.resource.attributes)
+            if self._notifier is not None and self._notifier.begin():
+                self.incidents.listen(self._notifier)
             tracer.hooks.at_tick(self.incidents.tick)
         self._signals: Signals | None = None
         if "signals" in config.integrations:
@@ -150,6 +159,8 @@ class Observers:
         if self.incidents is not None:
             with containing("incidents"):
                 self.incidents.close()
+        if self._notifier is not None:
+            self._notifier.shutdown(seconds / 4)
         if self._usage is not None:
             self._usage.close(min(USAGE_S, until - time.monotonic()))
         self.device_clock.close(until - time.monotonic())

@@ -1,0 +1,137 @@
+"""What else there is to know of an incident: where ranks stand still, and which function takes more of the time.
+
+Stacks are read and profiles taken on threads of their own. What they tell is added to the incident once it is known.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from otel_goodput._accounting.incidents import Incident
+from otel_goodput._accounting.ranks import NOBODY
+from otel_goodput._incidents.profiler import REQUEST, Profiler
+from otel_goodput._journal import requests
+from otel_goodput._journal.profiles import Profile, read_profile
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._runtime.guard import containing, started
+from otel_goodput._text.redact import shown
+from otel_goodput.reports.run import RecordedRun
+from otel_goodput.reports.stacks import Standstill, standstill
+from otel_goodput.semconv import INCIDENT_SPAN, IncidentKind
+
+LOOKS: Final = 12  # at the stacks of one hang: ranks write them at different times,
+EACH_S: Final = 5.0  # so long after one another
+
+Place = Callable[[], "tuple[RunDirectory | None, int]"]
+
+
+class Finding(NamedTuple):
+    """What was learnt of one incident: the rank that causes it, the line at which it stands, and sentences."""
+
+    rank: int = NOBODY
+    line: str = ""
+    evidence: tuple[str, ...] = ()
+
+
+class Causes:
+    """Explains the incidents of one process's job.
+
+    Args:
+        place: returns the run, None if it has no folder, and the attempt, counted from 0.
+        process: index of this process.
+        profiler: of this process.
+    """
+
+    def __init__(self, place: Place, process: int, profiler: Profiler) -> None:
+        self._place, self._process, self._profiler = place, process, profiler
+        self._findings: dict[int, Finding] = {}  # by the number of the incident
+        self._looked: dict[int, tuple[int, float]] = {}  # how often, and when last, s, monotonic
+        self._profiled: set[int] = set()
+        self._requests: dict[int, tuple[requests.Request, int]] = {}  # to another rank
+        self._looking: threading.Thread | None = None
+
+    def explain(self, incident: Incident) -> Incident:
+        """Return the incident with what is known of it by now, and find out more. For the keeper's thread."""
+        if incident.ended is None:
+            if incident.kind == IncidentKind.HANG:
+                self._look(incident)
+            elif incident.kind == IncidentKind.SLOWDOWN:
+                self._profile(incident)
+        finding = self._findings.get(incident.number)
+        if finding is None:
+            return incident
+        source = incident.source if finding.rank == NOBODY else incident.source._replace(rank=finding.rank)
+        evidence = tuple(dict.fromkeys((*incident.evidence, *finding.evidence)))
+        return incident._replace(source=source, line=finding.line or incident.line, evidence=evidence)
+
+    # --- stacks -------------------------------------------------------------------------------------------------------
+
+    def _look(self, incident: Incident) -> None:
+        count, latest = self._looked.get(incident.number, (0, 0.0))
+        run, attempt = self._place()
+        if run is None or count >= LOOKS or time.monotonic() - latest < (EACH_S if count > 1 else 0.0):
+            return
+        if self._looking is not None and self._looking.is_alive():
+            return
+        self._looked[incident.number] = count + 1, time.monotonic()
+
+        def look() -> None:
+            with containing("the stacks of a hang"):
+                state = standstill(RecordedRun(run), attempt)
+                if state.groups and state.at >= incident.began:
+                    self._findings[incident.number] = _of_stacks(state)
+
+        self._looking = threading.Thread(target=look, name="otel-goodput-stacks", daemon=True)
+        started(self._looking, "the line at which the job hangs is not known")
+
+    # --- profiles -----------------------------------------------------------------------------------------------------
+
+    def _profile(self, incident: Incident) -> None:
+        number, rank = incident.number, incident.source.rank
+        if number in self._requests:
+            self._take_answer(number, *self._requests[number])
+        if number in self._profiled:
+            return
+        self._profiled.add(number)
+        run, attempt = self._place()
+        if rank in (NOBODY, self._process):
+            self._profiler.start(INCIDENT_SPAN, number, done=lambda profile, _: self._add(number, profile))
+        elif run is not None:
+            request = requests.make(REQUEST, attempt, [rank])
+            with containing("the profile of another rank"):
+                requests.post(run, request)
+                self._requests[number] = request, rank
+
+    def _take_answer(self, number: int, request: requests.Request, rank: int) -> None:
+        run, attempt = self._place()
+        if run is None:
+            return
+        answer = requests.answers(run, request).get(rank)
+        if answer is None or answer.state == requests.TAKEN:
+            return
+        del self._requests[number]
+        if answer.state == requests.DONE and answer.file:
+            with containing("the profile of another rank"):
+                which = int(answer.file.rpartition("-")[2].partition(".")[0])
+                self._add(number, read_profile(run, attempt, rank, which))
+
+    def _add(self, number: int, profile: Profile) -> None:
+        if profile.grown:
+            most = profile.grown[0]
+            text = (
+                f"{shown(most.name)} ({shown(most.place)}) takes {most.share / 10_000:.0f} % of the time, before it "
+                f"took {most.before / 10_000:.0f} % (profile {profile.number})"
+            )
+            self._findings[number] = Finding(line=profile.line, evidence=(text,))
+
+
+def _of_stacks(state: Standstill) -> Finding:
+    """Return what the stacks of a hang tell: of the rank that the others wait for, or of all if there is none."""
+    rank = state.waits_for[0] if len(state.waits_for) == 1 else NOBODY
+    group = next((one for one in state.groups if rank == NOBODY or rank in one.ranks), None)
+    verdict = state.verdict()
+    line = "" if group is None else shown(group.place.line)
+    return Finding(rank if state.ranks > 1 else NOBODY, line, (verdict,) if verdict else ())
