@@ -78,6 +78,8 @@ class AccountState(State):
     overlay: Overlay = field(Part(lambda: Overlay), make=Overlay, key="conditions")
     risk_curve: RiskCurve = field(Part(lambda: RiskCurve), make=RiskCurve, key="overview")
     steps: StepHistory = field(Part(lambda: StepHistory))
+    # While a profiler runs: what a step takes without it, ns, by loop (rule R12).
+    ceilings: dict[int, int] = field(Pairs(codec.NUMBER, codec.COUNT), make=dict, key="usual_before_profile", absent=[])
     error: str = field(codec.TEXT, "")  # the exception that ended the latest job, until the next one begins
     # Signals and the exit status of the latest process, until the next job begins.
     ended_by: list[str] = field(Each(codec.TEXT, 64), make=list)
@@ -193,11 +195,34 @@ class AccountState(State):
         self.now = time
         owner = self._owner
         if isinstance(owner, Execution):
-            self._spend_on_step(owner, spent)
-            return
+            profiled = self._beyond_ceiling(owner, spent) if self.ceilings else 0
+            if profiled:
+                self.now -= profiled
+            if not profiled or spent > profiled:
+                self._spend_on_step(owner, spent - profiled)
+            if not profiled:
+                return
+            self.now, spent, owner = time, profiled, self.custom(rules.PROFILED)
         self.totals[owner] += spent
         if not self._plain:
             self._spend_elsewhere(spent, owner)
+
+    def _beyond_ceiling(self, execution: Execution, spent: int) -> int:
+        """How much of the `spent` ns of an execution a profiler costs (rule R12)."""
+        ceiling = self.ceilings.get(execution.loop)
+        known = execution.timed or self.fallback != ClockState.UNKNOWN
+        if ceiling is None or not known or self.open_windows.mask & EXCLUDED:
+            return 0
+        own = execution.visible + (0 if execution.stall is None else execution.stall.net)
+        return min(spent, max(0, own + spent - ceiling))
+
+    def custom(self, name: str) -> int:
+        """The category number of the custom phases of a name."""
+        category = self.name_index.setdefault(name, len(self.totals))
+        if category == len(self.totals):
+            self.names.append(name)
+            self.totals.append(0)
+        return category
 
     def _spend_on_step(self, execution: Execution, spent: int) -> None:
         """Divide `spent` ns between an execution and what stalls of it (rule R10)."""

@@ -332,16 +332,26 @@ PARTS: Final = Each(Row(NUMBER, COUNT), make=tuple)  # (place of a bucket, ns)
 
 
 class _Field:
-    def __init__(self, kind: Kind, default: Any, make: Callable[[], Any] | None, key: str | None) -> None:
-        self.kind, self.default, self.make, self.key = kind, default, make, key
+    def __init__(
+        self, kind: Kind, default: Any, make: Callable[[], Any] | None, key: str | None, absent: Any = ...
+    ) -> None:
+        self.kind, self.default, self.make, self.key, self.absent = kind, default, make, key, absent
 
 
-def field(kind: Kind, default: Any = None, *, make: Callable[[], Any] | None = None, key: str | None = None) -> Any:
+def field(
+    kind: Kind,
+    default: Any = None,
+    *,
+    make: Callable[[], Any] | None = None,
+    key: str | None = None,
+    absent: Any = ...,
+) -> Any:
     """Declare a field of a :class:`State`, which at first holds `default`, or what `make` makes if that can change.
 
-    `key` is its name in the plain form; by default that of the attribute.
+    `key` is its name in the plain form; by default that of the attribute. `absent`: the plain form of what older plain
+    forms stand for that do not have it; by default they must have it.
     """
-    return _Field(kind, default, make, key)
+    return _Field(kind, default, make, key, absent)
 
 
 S = TypeVar("S", bound="State")
@@ -398,10 +408,10 @@ class State:
             raise ValueError(f"{plain!r:.40} instead of an object")
         self = object.__new__(cls)
         for name, one in cls._fields.items():
-            if one.key not in plain:
+            if one.key not in plain and one.absent is ...:
                 raise ValueError(f"{one.key} is missing")
             try:
-                self.__dict__[name] = one.kind.load(plain[one.key], blobs)
+                self.__dict__[name] = one.kind.load(plain.get(one.key, one.absent), blobs)
             except ValueError as error:
                 raise ValueError(f"{one.key}: {error}") from None
         self.loaded()

@@ -111,6 +111,8 @@ class Cursor(AccountState):
             self.steps.enter(step)
         elif kind == ev.LIMIT:
             self.steps.limit = min(max(0, key), NO_LIMIT)
+        elif kind == ev.PROFILING:
+            self.ceilings = self.steps.ceilings() if step else {}
         else:
             return
         self.choose()
@@ -133,7 +135,7 @@ class Cursor(AccountState):
         """Whether the next events may be those of a steady loop: nothing unusual is open, and nothing waits."""
         steps = self.steps
         if (
-            not self.alive or not self._calm or self.elastic or self.overlapping or len(self.hosts) > 1
+            not self.alive or not self._calm or self.ceilings or self.elastic or self.overlapping or len(self.hosts) > 1
             or steps.saves or steps.recoverable or steps.restores or steps.resume is not None or steps.watch is not None
             or not steps.life.steps_started or steps.segments[-1].first_net is None
         ):  # fmt: skip
@@ -394,6 +396,7 @@ class Cursor(AccountState):
         self.risk_curve.end(self.now, clean=False)
         self.alive = False
         self.shift = 0
+        self.ceilings = {}
         self.fallback = ClockState.HOST
         self.overlay.unknown = False
         self._decide()
@@ -498,10 +501,7 @@ class Cursor(AccountState):
             if not (self.steps.life.steps_started and max(self.blockers.values(), default=0) >= rules.FIXED):
                 self.steps.restores[key] = step
         elif phase == rules.CUSTOM_PHASE:
-            category = self.name_index.setdefault(name, len(self.totals))
-            if category == len(self.totals):
-                self.names.append(name)
-                self.totals.append(0)
+            category = self.custom(name)
         if flags & ev.NONBLOCKING:
             if phase == rules.DATA_LOADING:
                 self.loads.add(key)

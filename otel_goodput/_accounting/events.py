@@ -31,6 +31,7 @@ LOOP: Final = 13  # the steps that start from now on belong to the loop `step`
 LIMIT: Final = 14  # the limit of the steps that start from now on is `key` ns; 0: it follows from the usual step (R10)
 SUSPENDED: Final = 15  # the machine was suspended for `key` ns from `time` on
 LABEL: Final = 16  # the checkpoint that the open phase `key` saves or restores is labeled `step`
+PROFILING: Final = 21  # a profiler runs from now on that slows the steps (R12), or, if `step` is 0, no more
 
 # Flags of START and END. COVERS and RANK_DIED are in the job's own records only.
 NONBLOCKING: Final = 1  # START: the phase does not block training

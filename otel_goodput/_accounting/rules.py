@@ -96,4 +96,6 @@ STALLED_SLACK: Final = 10_000_000_000  # R10: a step may take this much longer t
 STALLED_FACTOR: Final = 10  # or this many times as long
 STALLED_FROM: Final = 8  # R10: the first step of a loop that is judged; so many long ones in a row are the usual
 STALLED_RECURRING: Final = 3  # R10: so many long ones at equal distances are long steps
+PROFILED: Final = "profiling"  # R12: the custom phase that takes what a profiler costs
+PROFILED_SAMPLE: Final = 20  # R12: the longest of this many latest steps before a profile is the usual one
 USUAL_SAMPLE: Final = 1000  # R4: a step left by a break is compared with this many latest kept steps

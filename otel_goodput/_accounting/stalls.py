@@ -69,6 +69,12 @@ class Loop(State):
         return fixed or limit_of(self.long_times if self.recurs(number) else self.times)
 
     @property
+    def ceiling(self) -> int | None:
+        """What a step takes without a profiler, ns (rule R12); None if too few are known."""
+        latest = self.times[-rules.PROFILED_SAMPLE :]
+        return max(latest) if len(latest) >= rules.STALLED_FROM - 1 else None
+
+    @property
     def long_steps(self) -> LongSteps | None:
         """The long steps, if some recur."""
         if not self.distance:

@@ -497,6 +497,10 @@ class StepHistory(KeptSteps):
                 del self.loops[next(iter(self.loops))]
             self.loops[loop] = Loop()
 
+    def ceilings(self) -> dict[int, int]:
+        """What a step takes without a profiler, ns, by loop (rule R12)."""
+        return {number: usual for number, loop in self.loops.items() if (usual := loop.ceiling) is not None}
+
     def judge(self, execution: Execution, *, known: bool) -> None:
         """Set the limit of an execution that has reached the least that it can be; `known`: by a known clock."""
         segment = self.segments[execution.segment]

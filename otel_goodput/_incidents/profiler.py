@@ -67,6 +67,7 @@ class Profiler:
         thread: returns the identity of the training thread.
         step: returns the number of the latest step that has begun; below 0 before the first.
         mode: the option ``profile``.
+        profiling: is told that a trace, which slows the steps, begins or is over.
         announce: is given each profile that was taken, and the name of its file.
     """
 
@@ -78,10 +79,12 @@ class Profiler:
         thread: Callable[[], int | None],
         step: Callable[[], int],
         mode: str,
+        profiling: Callable[[bool], object] = lambda _: None,
         announce: Callable[[Profile, str], object] = lambda *_: None,
     ) -> None:
         self._place, self._process, self._clock = place, process, clock
-        self._thread, self._step, self._mode, self._announce = thread, step, mode, announce
+        self._thread, self._step, self._mode = thread, step, mode
+        self._profiling, self._announce = profiling, announce
         self._began = time.monotonic()
         self._spent = 0.0  # s of processor time, and of ending traces
         self._stop = threading.Event()
@@ -233,9 +236,11 @@ class Profiler:
         trace: traces.Trace | None = None
         folder = self._folder(job.kind) if job.kind != SAMPLER else None
         if folder is not None:
+            self._profiling(True)
             try:
                 trace = traces.begin(job.kind, folder)
             except traces.Unavailable as error:
+                self._profiling(False)
                 notes.append(f"There is no trace by {job.kind}: {error}.")
         began, first, since = self._clock(), self._step(), time.monotonic()
         taken = False
@@ -284,6 +289,7 @@ class Profiler:
             contain("a trace", error)
             return False
         finally:
+            self._profiling(False)
             self._spent += time.monotonic() - began
 
     def _folder(self, kind: str) -> Path | None:

@@ -146,6 +146,10 @@ class Account:
         """Record that the checkpoint of the save phase `key` is durable."""
         self.append(ev.DURABLE, 0, 0, 0, key, ev.NO_STEP, fitting(moment))
 
+    def profiling(self, on: bool) -> None:
+        """Record that a profiler that slows the steps runs from now on, or no more (rule R12)."""
+        self.append(ev.PROFILING, 0, 0, 0, 0, int(on), self.clock())
+
     def orphan(self, recall: Callable[[], Ledger]) -> None:
         """Make the account passive in a forked child: it records nothing, calls nobody and waits for no inherited lock.
 

@@ -60,6 +60,7 @@ ANY: Final = 256
 # version.
 KINDS: Final[dict[int, int]] = {
     **dict.fromkeys(range(ev.ATTEMPT, ev.LABEL + 1), ANY),
+    ev.PROFILING: ANY,
     ev.START: len(PHASES),
     ev.END: len(PHASES),
     ev.NOTICE: len(REASONS),

@@ -104,6 +104,7 @@ class Observers:
             lambda: tracer.thread.identity,
             lambda: tracer.latest.step,
             config.profile,
+            tracer.account.profiling,
             self._announce,
         )
         self.requests.on(REQUEST, profiler.answer)

@@ -266,6 +266,8 @@ def _sign(kind: str, start: int, end: int, row: Row) -> Event:
         if limit is None or limit < 0:
             raise ValueError(f"invalid limit: {limit} ns")
         return Event(start, ev.LIMIT, key=limit)
+    if kind == "profiling":
+        return Event(start, ev.PROFILING, step=int(row.get("state") != "over"))
     raise ValueError(f"unknown kind {kind!r}")
 
 

@@ -31,7 +31,7 @@ HOST_CATEGORIES = {
 # Phases whose work on the device has their name.
 MARKABLE = {"step", "custom", "checkpoint_save", "checkpoint_restore", "training_prep"}
 STARTING = {"accelerator_init", "training_prep", "program_startup"}
-SIGNS = {"slice_counts", "heartbeat", "clock", "stall_limit"}
+SIGNS = {"slice_counts", "heartbeat", "clock", "stall_limit", "profiling"}
 KINDS = {*HOST_CATEGORIES, *SIGNS, "suspended", "job", "step", "part", "elastic_wait", "elastic_reinit", "exclusion"}
 # Phases that a body has which works: what it loads does not count.
 WORK = {*HOST_CATEGORIES, "part", "elastic_wait", "elastic_reinit"} - {"data_loading"}
@@ -40,6 +40,7 @@ SAMPLE = 1000
 SLACK = 10 * 10**9  # a step may take this much longer than the usual one, or FACTOR times as long
 FACTOR = 10
 EIGHTH = 8
+PROFILED = 20  # steps before a profile, the longest of which is the usual one
 
 Span = tuple[int, int]
 Moment = tuple[Any, ...]  # a place in the order of happenings: time, turn among what is at the same time, more turns
@@ -142,7 +143,8 @@ class Execution:
     cause: Disruption | None = None  # the disruption that lost it
     own: list[Span] = field(default_factory=list)
     startup: int = 0  # ns of program start-up, taken from the front of `own`
-    counted: list[Span] = field(default_factory=list)  # of `own`, without what is cut out
+    visible: list[Span] = field(default_factory=list)  # of `own`, without what is cut out
+    profiles: list[tuple[int, float, float]] = field(default_factory=list)  # begin, end, what it takes without
     limit: float = OPEN  # of `counted`
     usual: bool = False  # it is long, and that is usual
     shift: int = 0  # from the number that its loop gave it
@@ -157,6 +159,27 @@ class Execution:
     @property
     def completed(self) -> bool:
         return self.outcome == "completed"
+
+    @property
+    def profiled(self) -> list[Span]:
+        """What a profiler costs (R12)."""
+        moments: list[Span] = []
+        net = 0
+        cuts = sorted({t for begin, end, _ in self.profiles for t in (begin, end)})
+        for a, b in sorted(self.visible) if cuts else ():
+            inner = [a, *(int(t) for t in cuts if a < t < b), b]
+            for c, d in pairwise(inner):
+                usual = next((one for begin, end, one in self.profiles if begin <= c < end), OPEN)
+                free = min(d - c, max(0, usual - net))
+                net += int(free)
+                if d - c > free:
+                    moments.append((int(c + free), d))
+        return moments
+
+    @property
+    def counted(self) -> list[Span]:
+        """What it owns without what is cut out."""
+        return subtract(sorted(self.visible), self.profiled) if self.profiles else self.visible
 
     @property
     def stalled(self) -> list[Span]:
@@ -175,7 +198,7 @@ class Execution:
 
     @property
     def worked(self) -> list[Span]:
-        return subtract(sorted(self.own), self.stalled)
+        return subtract(sorted(self.own), sorted([*self.stalled, *self.profiled]))
 
     @property
     def net(self) -> int:
@@ -206,7 +229,8 @@ class Execution:
         return self.time(until) + beyond
 
     def time(self, until: float) -> int:
-        return sum(int(max(0, min(b, until) - a)) for a, b in self.own)
+        own = subtract(sorted(self.own), self.profiled) if self.profiles else self.own
+        return sum(int(max(0, min(b, until) - a)) for a, b in own)
 
 
 @dataclass(eq=False)
@@ -496,6 +520,7 @@ class Progress:
     completed: int = 0
     last_step: int | None = None
     loops: dict[tuple[int, str], Loop] = field(default_factory=dict)  # by attempt and name
+    profile: dict[tuple[int, str], int] = field(default_factory=dict)  # while a profiler runs: what steps take without
     labels: dict[int, int] = field(default_factory=dict)  # of checkpoints, with the last step of each
     reached: int = -1  # the highest step that had begun when the run went back
     resume: Resume | None = None
@@ -569,6 +594,7 @@ def follow_progress(
                     execution.cause = disruption
         if before is None or before.attempt != life.attempt:
             progress.resume, progress.offset, progress.undecided = None, 0, []
+            progress.profile = {}
         same = [e for e in progress.executions if e.life.attempt == life.attempt and e.row.end != OPEN]
         former = [e for e in same if e.outcome in ("died", None)]
         next_begin = min(
@@ -879,6 +905,24 @@ def play(
             happenings.append((row.ends, lambda row=row: end_restore(row)))  # type: ignore[misc]
         if row.kind == "checkpoint_save":
             happen(row.begins, row.ends, lambda row=row: start_save(row), lambda row=row: end_save(row))  # type: ignore[misc]
+
+    def profile(row: Row) -> None:
+        """A profiler begins, or is over (R12)."""
+        on = row.state != "over"
+        latest = {key: loop.times[-PROFILED:] for key, loop in progress.loops.items() if key[0] == life.attempt and on}
+        progress.profile = {key: max(times) for key, times in latest.items() if len(times) >= EIGHTH - 1}
+        for e in (*former, *executions):
+            e.profiles = [(begin, min(end, row.start), usual) for begin, end, usual in e.profiles if begin < row.start]
+        note_profile(row.start)
+
+    def note_profile(begin: int) -> None:
+        for e in (*former, *executions):
+            if (key := (life.attempt, e.row.loop)) in progress.profile:
+                e.profiles.append((begin, OPEN, progress.profile[key]))
+
+    note_profile(life.begin)
+    profiles = [row for row in rows if row.kind == "profiling" and life.begin <= row.start < next_begin]
+    happenings += [(row.begins, lambda row=row: profile(row)) for row in profiles]  # type: ignore[misc]
     for e in (*former, *executions):
         moment = e.reached(fixed(e) or SLACK)
         if life.begin <= moment < life.end:
@@ -1052,6 +1096,7 @@ def estimate_startup(progress: Progress, compilations: list[Row]) -> None:
 def settle(execution: Execution) -> list[Piece]:
     """The pieces of one execution: start-up in front, then its fate."""
     pieces = [Piece(a, b, "stalled", None, execution) for a, b in execution.stalled]
+    pieces += [Piece(a, b, "custom", "profiling") for a, b in execution.profiled]
     startup = execution.startup
     for a, b in execution.worked:
         split = min(b, a + startup)
@@ -1209,7 +1254,7 @@ def account(
     holes += asleep
     for executions in of_life.values():
         for execution in executions:
-            execution.counted = subtract(sorted(execution.own), holes)
+            execution.visible = subtract(sorted(execution.own), holes)
     progress = follow_progress(lives, of_life, attempts)
     compilations = [row for rows in attempts.values() for row in rows if row.kind == "compile"]
     estimate_startup(progress, compilations)

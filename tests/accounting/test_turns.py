@@ -189,6 +189,7 @@ def steps_on_device(fate: random.Random, count: int, calm: float) -> Iterator[It
             yield Event(time, ev.OBSERVED, rules.STEP, fate.choice(waiting)[0])
         elif happens == 6:
             yield Event(passed(), ev.LIMIT, key=fate.choice((0, usual, 10**9)))
+            yield Event(passed(), ev.PROFILING, step=fate.choice((0, 1)))
         elif happens >= 7:
             phase, inner = (
                 (rules.SAVE, rules.CUSTOM_PHASE, rules.EXCLUSION, rules.RESTORE, rules.COMPILE)[happens - 7],

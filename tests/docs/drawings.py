@@ -98,6 +98,11 @@ def drawing(text: str) -> Drawing:
                 next(step for step in steps if step["step"] == int(character) and "device_end" not in step)[
                     "device_end"
                 ] = end
+        elif name == "profile":
+            for _, start, end in _runs(line):
+                for moment, state in ((start, "on"), (end, "over")):
+                    row = {"kind": "profiling", "start": moment, "state": state, "attempt": attempt(start)}
+                    intervals.append(row)
         elif name in KINDS:
             for character, start, end in _runs(line):
                 row = {"kind": KINDS[name], "start": start, "end": end, "attempt": attempt(start)}

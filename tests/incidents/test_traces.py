@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 import waits
+from recorded import Record
 
+import otel_goodput as goodput
 from otel_goodput._incidents import profiler as module
 from otel_goodput._incidents import traces
 from otel_goodput._incidents.profiler import REQUEST, Profiler
@@ -84,7 +86,8 @@ def test_jax_is_traced_from_the_background_and_computes_the_same(jax: Any, run: 
     over = threading.Event()
     taken: list[tuple[Profile, str]] = []
     step, computed, trains = 0, [], threading.get_ident()
-    profiler = Profiler(lambda: (run, 0), 0, time.time_ns, lambda: trains, lambda: step, "trace")
+    noted: list[bool] = []
+    profiler = Profiler(lambda: (run, 0), 0, time.time_ns, lambda: trains, lambda: step, "trace", noted.append)
 
     def done(profile: Profile, file: str) -> None:
         taken.append((profile, file))
@@ -96,6 +99,7 @@ def test_jax_is_traced_from_the_background_and_computes_the_same(jax: Any, run: 
         step += 1
     assert len(computed) > 3 and computed == [expected] * len(computed)
     [(profile, _)] = taken
+    assert noted == [True, False]
     folder = run.path / profile.trace
     assert profile.kind == JAX and profile.trace == "profiles/p0000-a0000-000001-jax"
     assert stat.S_IMODE(folder.stat().st_mode) == stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
@@ -213,3 +217,23 @@ def test_old_traces_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     traces.make_room(place, "p0000-")
     assert len(list(place.iterdir())) == 2
     traces.make_room(tmp_path / "none", "p0000-")
+
+
+def test_the_steps_of_a_trace_are_accounted_apart(torch: Any, record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A profiler that makes steps much longer, of a real job: live, and read from the disk afterwards."""
+    monkeypatch.setattr(module, "SAMPLED_S", 0.0)
+    recording = record()
+    over = threading.Event()
+    running = torch.autograd.profiler
+    with goodput.job():
+        for number, _ in goodput.steps(enumerate(iter(int, 1))):
+            time.sleep(0.2 if running._is_profiler_enabled else 0.001)
+            if number == 20:
+                observed = recording.recorder._observers.profiler
+                assert observed.start(REQUEST, kind=TORCH, steps=2, done=lambda *_: over.set()) == ""
+            if over.is_set():
+                break
+    recording.recorder.shutdown()
+    live, dead = recording.report()["seconds"], recording.report_on_disk()["seconds"]
+    assert live == dead
+    assert 0 < live["custom"]["profiling"] < 60

@@ -24,7 +24,7 @@ PHASE_COUNTS = {
     19: 65,
     20: 1,
 }
-KINDS = {*range(1, 21), *range(64, 71)}
+KINDS = {*range(1, 22), *range(64, 71)}
 DEVICE_END = 8
 LOADING, STEPPING, DEVICE_ENDS, TURN, EXPORT, BUSY = 17, 18, 19, 20, 256, 256
 STRIDE = 0x9E3779B97F4A7C15
