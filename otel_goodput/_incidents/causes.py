@@ -100,7 +100,7 @@ class Causes:
         if rank in (NOBODY, self._process):
             self._profiler.start(INCIDENT_SPAN, number, done=lambda profile, _: self._add(number, profile))
         elif run is not None:
-            request = requests.make(REQUEST, attempt, [rank])
+            request = requests.make(REQUEST, attempt, [rank], cause=INCIDENT_SPAN, incident=number)
             with containing("the profile of another rank"):
                 requests.post(run, request)
                 self._requests[number] = request, rank

@@ -158,16 +158,25 @@ class Profiler:
     def answer(self, request: Request, respond: Respond) -> None:
         """Carry out a request for a profile; see :class:`~otel_goodput._journal.requests.Inbox`."""
         of = request.parameters
-        steps, seconds, kind = of.get("steps", STEPS), of.get("seconds", SECONDS), of.get("with", "") or traces.used()
-        if not isinstance(steps, int) or not isinstance(seconds, (int, float)) or kind not in ("", SAMPLER, JAX, TORCH):
+        steps, seconds, kind = of.get("steps", STEPS), of.get("seconds", SECONDS), of.get("with", "")
+        cause, incident = of.get("cause", REQUEST), of.get("incident", NO_INCIDENT)
+        if (
+            not isinstance(steps, int)
+            or not isinstance(seconds, (int, float))
+            or kind not in ("", SAMPLER, JAX, TORCH)
+            or not isinstance(cause, str)
+            or not isinstance(incident, int)
+        ):
             respond(REFUSED, "the request is not valid")
             return
+        if cause == REQUEST:
+            kind = kind or traces.used() or SAMPLER
 
         def done(profile: Profile, file: str) -> None:
             respond(DONE if file else REFUSED, profile.note if file else "the profile cannot be saved", file)
 
         respond(TAKEN)  # first: it may be done at once
-        refused = self.start(REQUEST, steps=steps, seconds=seconds, kind=kind or SAMPLER, done=done)
+        refused = self.start(cause, incident, steps=steps, seconds=seconds, kind=kind, done=done)
         if refused:
             respond(REFUSED, refused)
 

@@ -34,7 +34,9 @@ def test_every_rule_that_is_cited_exists() -> None:
 
 
 def test_every_rule_of_time_is_drawn() -> None:
-    assert {rule for rule, _ in DRAWN} >= {f"R{number}" for number in (*range(1, 11), 12)}  # R11 has drawings of its own
+    assert {rule for rule, _ in DRAWN} >= {
+        f"R{number}" for number in (*range(1, 11), 12)
+    }  # R11 has drawings of its own
 
 
 @pytest.mark.parametrize("drawn", [one for _, one in DRAWN], ids=[rule for rule, _ in DRAWN])

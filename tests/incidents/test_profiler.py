@@ -212,6 +212,20 @@ def test_a_command_has_a_living_job_profiled(record: Record, capsys: pytest.Capt
     assert cli.main(command) == 1 and "is not running" in capsys.readouterr().err
 
 
+def test_what_another_rank_asks_for_an_incident_counts_as_automatic(run: RunDirectory, loop: Loop) -> None:
+    """And it is the sampler's alone, whatever library is in use."""
+    profiler = profiler_of(run, loop)
+    states: list[str] = []
+    for _ in range(module.AUTOMATIC + 1):
+        request = requests.make(REQUEST, 0, seconds=0.1, cause="incident", incident=7)
+        profiler.answer(request, lambda state, text="", file="": states.append(state))
+        waits.until(lambda: states[-1] != requests.TAKEN)
+        waits.until(lambda: not profiler.busy)
+    assert [state for state in states if state != requests.TAKEN] == [*[DONE] * module.AUTOMATIC, REFUSED]
+    (first, *_) = profiles.profiles(run)
+    assert (first.profile.cause, first.profile.incident, first.profile.kind) == ("incident", 7, "sampler")
+
+
 def test_wrong_requests_are_refused(run: RunDirectory, loop: Loop) -> None:
     profiler = profiler_of(run, loop, "off")
     given: list[tuple[str, str]] = []
@@ -219,8 +233,8 @@ def test_wrong_requests_are_refused(run: RunDirectory, loop: Loop) -> None:
     def respond(state: str, text: str = "", file: str = "") -> None:
         given.append((state, text))
 
-    for parameters in ({"steps": "5"}, {"seconds": None}, {"with": "cprofile"}):
+    for parameters in ({"steps": "5"}, {"seconds": None}, {"with": "cprofile"}, {"cause": 1}, {"incident": "x"}):
         profiler.answer(requests.make(REQUEST, 0)._replace(parameters=parameters), respond)
     profiler.answer(requests.make(REQUEST, 0), respond)
-    assert [state for state, _ in given if state != requests.TAKEN] == [REFUSED] * 4
+    assert [state for state, _ in given if state != requests.TAKEN] == [REFUSED] * 6
     assert "OTEL_GOODPUT_PROFILE=off" in given[-1][1] and DONE not in dict(given)

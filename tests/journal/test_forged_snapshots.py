@@ -202,6 +202,8 @@ def test_each_member_of_a_ledger_is_checked(amidst: RunDirectory) -> None:
             for key in path[:-1]:
                 where[key] = dict(where[key])
                 where = where[key]
+            if wrong is None and path[-1] == "usual_before_profile":  # older versions do not store it
+                continue
             if wrong is None:
                 del where[path[-1]]
             else:
