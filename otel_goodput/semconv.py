@@ -179,6 +179,33 @@ class IncidentKind:
 INCIDENT_KINDS: Final = _names(IncidentKind)
 
 
+class Accelerator:
+    """Kinds of accelerators, as values of ``hw.type``. What ranks publish has indices: append, never reorder."""
+
+    NONE: Final = ""  # it is not known whether there are any
+    GPU: Final = "gpu"
+    TPU: Final = "tpu"
+
+
+ACCELERATORS: Final = _names(Accelerator)
+
+
+class ThrottleReason:
+    """Why an accelerator's clocks are held down.
+
+    The journal stores a bit for each of this table: append, never reorder.
+    """
+
+    POWER_CAP: Final = "power_cap"  # at the power limit; usual for a GPU that is fully used
+    THERMAL: Final = "thermal"  # too hot
+    POWER_BRAKE: Final = "power_brake"  # the power supply asks for it
+    HARDWARE: Final = "hardware"  # the hardware does it for another reason
+    UNKNOWN: Final = "unknown"  # the driver does not tell why
+
+
+THROTTLE_REASONS: Final = _names(ThrottleReason)
+
+
 # --- span attributes --------------------------------------------------------------------------------------------------
 
 
@@ -318,6 +345,10 @@ GOODPUT_JOB_STATE: Final = "goodput.job.state"
 GOODPUT_COMPILE_CACHE_RESULT: Final = "goodput.compile.cache.result"
 GOODPUT_SCHEDULING_STAGE: Final = "goodput.scheduling.stage"
 GOODPUT_ACTIVITY: Final = "goodput.activity"
+GOODPUT_THROTTLE_REASON: Final = "goodput.accelerator.throttle.reason"
+HW_TYPE: Final = "hw.type"
+CPU_MODE: Final = "cpu.mode"
+SYSTEM_MEMORY_STATE: Final = "system.memory.state"
 
 WINDOW_RUN: Final = "run"
 STEP_KEPT: Final = "kept"
@@ -329,6 +360,8 @@ BETWEEN_STEPS: Final = "other"  # loading, a save, an evaluation, anything else,
 ACTIVITIES: Final = (IN_STEP, BETWEEN_STEPS)
 CACHE_RESULTS: Final = ("hit", "miss")
 OTHER_RANKS: Final = "other"  # ranks that have no series of their own, together
+CPU_MODES: Final = ("user", "system")
+MEMORY_USED: Final = "used"
 
 
 class Metric(NamedTuple):
@@ -456,6 +489,37 @@ INCIDENT_COUNT: Final = _counter(
 INCIDENT_COST: Final = _up_down(
     "goodput.incident.cost.time", "s", GOODPUT_INCIDENT_KIND, GOODPUT_INCIDENT_CAUSE
 ).described("Time lost by the incidents of this attempt.")
+_OF_RANKS: Final = "By rank, of 16 at most, else also min, mean and max of all."
+CPU_TIME: Final = _counter("process.cpu.time", "s", GOODPUT_RANK, CPU_MODE).described(
+    "Processor time of each rank's process, of 16 ranks at most, and of all others."
+)
+PROCESS_MEMORY: Final = _up_down("process.memory.usage", "By", GOODPUT_RANK).described(
+    f"Resident memory of each rank's process. {_OF_RANKS}"
+)
+MACHINE_CPU: Final = _gauge("system.cpu.utilization", "1", GOODPUT_RANK).described(
+    "Share of all cores in use on a machine, by the lowest rank on it."
+)
+MACHINE_MEMORY: Final = _up_down("system.memory.usage", "By", GOODPUT_RANK, SYSTEM_MEMORY_STATE).described(
+    "Memory in use on a machine, by the lowest rank on it."
+)
+MACHINE_MEMORY_LIMIT: Final = _up_down("system.memory.limit", "By", GOODPUT_RANK).described(
+    "Memory of a machine, by the lowest rank on it."
+)
+ACCELERATOR_BUSY: Final = _gauge("hw.gpu.utilization", "1", GOODPUT_RANK, HW_TYPE).described(
+    f"Share of the time in which a rank's accelerators compute, GPUs or TPUs, their mean. {_OF_RANKS}"
+)
+ACCELERATOR_MEMORY: Final = _up_down("hw.gpu.memory.usage", "By", GOODPUT_RANK, HW_TYPE).described(
+    f"Memory in use on a rank's accelerators, together. {_OF_RANKS}"
+)
+ACCELERATOR_MEMORY_LIMIT: Final = _up_down("hw.gpu.memory.limit", "By", GOODPUT_RANK, HW_TYPE).described(
+    f"Memory of a rank's accelerators, together. {_OF_RANKS}"
+)
+ACCELERATOR_POWER: Final = _gauge("hw.power", "W", GOODPUT_RANK, HW_TYPE).described(
+    f"Power that a rank's accelerators take, together. {_OF_RANKS}"
+)
+THROTTLED: Final = _gauge("goodput.accelerator.throttled", "1", GOODPUT_RANK, GOODPUT_THROTTLE_REASON).described(
+    f"1 while clocks of a rank's accelerators are held down for this reason, else 0. {_OF_RANKS}"
+)
 COMPILE_CACHE: Final = _counter("goodput.compile.cache", "{function}", GOODPUT_COMPILE_CACHE_RESULT).described(
     "Functions found in jax's persistent cache, or compiled and stored in it, in this attempt."
 )

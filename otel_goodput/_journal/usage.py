@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import reduce
 from itertools import pairwise
+from operator import or_
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting.codec import COUNT, Each, Row, Whole
@@ -17,9 +19,10 @@ from otel_goodput._accounting.totals import Totals
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.rundir import USAGE, RunDirectory
 from otel_goodput._journal.sidecars import Members, Sidecar, kept
+from otel_goodput._journal.usage_now import UNKNOWN, UsageNow, reasons
+from otel_goodput.semconv import THROTTLE_REASONS
 
 MOST: Final = 1024  # intervals of one attempt of one process
-UNKNOWN: Final = -1
 
 
 class Usage(NamedTuple):
@@ -32,6 +35,12 @@ class Usage(NamedTuple):
     process_memory: int  # resident
     machine_memory: int
     accelerator_memory: int  # of this process's accelerators; ``UNKNOWN`` if not known
+    # Summed over this process's accelerators; 0 where their driver does not tell.
+    accelerator_time: int = 0  # for which it is known whether they computed, and whether they were throttled
+    accelerator_busy: int = 0  # of that, in which they computed
+    throttled_time: int = 0  # of that, in which their clocks were held down
+    accelerator_energy: int = 0  # mJ
+    throttled: int = 0  # why clocks were held down: a bit for each of ``THROTTLE_REASONS``
 
 
 class Machine(NamedTuple):
@@ -44,8 +53,22 @@ class Machine(NamedTuple):
 
 def merged(usages: Sequence[Usage]) -> Usage:
     """Merge successive intervals into one. Raises ValueError if there are none."""
-    ends, *times_and_memory = zip(*usages, strict=True)
-    return Usage(ends[-1], *map(sum, times_and_memory[:3]), *map(max, times_and_memory[3:]))
+    columns = zip(*usages, strict=True)
+    return Usage(*(_MERGES.get(name, sum)(column) for name, column in zip(Usage._fields, columns, strict=True)))
+
+
+def _either(bits: Iterable[int]) -> int:
+    return reduce(or_, bits, 0)
+
+
+# What becomes of the column of several intervals in one; all others are added up.
+_MERGES: Final[Mapping[str, Callable[[Sequence[int]], int]]] = {
+    "end": lambda ends: ends[-1],
+    "process_memory": max,
+    "machine_memory": max,
+    "accelerator_memory": max,
+    "throttled": _either,
+}
 
 
 def thinned(usages: Sequence[Usage], most: int) -> list[Usage]:
@@ -82,6 +105,7 @@ EVERY_S: Final = 30.0  # from one writing to the next: a killed process loses it
 ROWS: Final = 40_000  # intervals of all processes together
 READ: Final = 2_000  # files at most: the latest attempts of every process come first
 _MAYBE: Final = Whole(UNKNOWN)
+_LATER: Final = tuple(Usage._field_defaults)  # columns that older files do not have
 USAGE_FILE: Final = Sidecar(
     "samples of an attempt",
     Members(
@@ -89,7 +113,9 @@ USAGE_FILE: Final = Sidecar(
             "machine": Row(Whole(1), COUNT, _MAYBE, make=Machine._make),
             **dict.fromkeys(Usage._fields, Each(COUNT)),
             "accelerator_memory": Each(_MAYBE),
-        }
+            "throttled": Each(Whole(0, 1 << len(THROTTLE_REASONS))),
+        },
+        absent=dict.fromkeys(_LATER, ()),
     ),
     USAGE,
 )
@@ -103,14 +129,15 @@ class UsageSheet:
         self._process = process
         self._series = UsageSeries()
         self._machine: Machine | None = None
+        self.now: UsageNow | None = None  # at the latest sample; None before the first one
         self._adding = threading.Lock()
         self._new = False
         self._written = 0.0  # s, monotonic
 
-    def add(self, machine: Machine, usage: Usage) -> None:
-        """Add a sample."""
+    def add(self, machine: Machine, usage: Usage, now: UsageNow | None = None) -> None:
+        """Add a sample, of which `now` is what others are told."""
         with self._adding:
-            self._machine = machine
+            self._machine, self.now = machine, now or self.now
             self._series.add(usage)
             self._new = True
 
@@ -139,7 +166,9 @@ class UsageSheet:
 def read_usage(run: RunDirectory, attempt: int, process: int) -> tuple[Machine, list[Usage]]:
     """Read the samples of an attempt (counted from 0) of a process. Raises as :meth:`Sidecar.read`."""
     members = USAGE_FILE.read(run.file("usage", attempt, process), attempt=attempt, process=process)
-    samples = [Usage(*row) for row in zip(*(members[name] for name in Usage._fields), strict=True)]
+    unknown = [0] * len(members["end"])
+    columns = ((members[name] or unknown) if name in _LATER else members[name] for name in Usage._fields)
+    samples = [Usage(*row) for row in zip(*columns, strict=True)]
     if len(samples) > MOST or any(not one.length for one in samples):
         raise ValueError("samples are out of range")
     if any(one.end >= other.end for one, other in pairwise(samples)):
@@ -177,6 +206,17 @@ def usages(run: RunDirectory, at: int) -> list[AttemptUsage]:
         if samples:
             known.append(AttemptUsage(process, attempt + 1, machine, thinned(samples, max(1, ROWS // len(chosen)))))
     return sorted(known)
+
+
+def throttled(usages: Iterable[AttemptUsage], process: int, since: int, until: int) -> tuple[str, ...]:
+    """Return why clocks of a process's accelerators were held down from `since` to `until` (ns), if they were."""
+    bits = (usage.throttled for one in usages if one.process == process for usage in within(one.usages, since, until))
+    return reasons(_either(bits))
+
+
+def within(usages: Iterable[Usage], since: int, until: int) -> Iterator[Usage]:
+    """Yield the intervals that have a part from `since` to `until` (ns)."""
+    return (one for one in usages if one.end > since and one.end - one.length < until)
 
 
 EXCHANGED_NS: Final = 5_000_000_000  # from one exchange to the next

@@ -17,12 +17,14 @@ from otel_goodput._journal.facts import FactSheet, facts_of
 from otel_goodput._journal.incidents import IncidentSheet
 from otel_goodput._journal.journal import Journal
 from otel_goodput._journal.usage import UsageSheet
+from otel_goodput._journal.usage_now import UsageNow
 from otel_goodput._live.keeper import Keeper
 from otel_goodput._live.opening import Opened, in_memory_journal, open_journal
 from otel_goodput._live.ranks import RankExchange
 from otel_goodput._metrics import instruments
 from otel_goodput._metrics.instruments import Durations
 from otel_goodput._metrics.rank_waits import RankWaits
+from otel_goodput._metrics.usage_rows import Usages
 from otel_goodput._runtime import deadline, host
 from otel_goodput._settings.config import Config
 from otel_goodput._text.redact import redacting_logger
@@ -51,11 +53,13 @@ class LiveAccount:
         self.account = Account(opened.journal, ledger, clock, leap)
         self._keeper: Keeper | None = None
         opened.introduce(self.account)
-        # What the ranks of the job exchange; None if this is the only one.
-        self.ranks = None if config.process_count < 2 or in_memory else RankExchange(config, self.account, self._meet)
-        self.facts = FactSheet(config, self.attempt, clock())
         self.usage = UsageSheet(self.attempt, config.process_index) if config.usage_interval else None
         self.incidents = IncidentSheet(self.attempt, config.process_index)
+        # What the ranks of the job exchange; None if this is the only one.
+        self.ranks: RankExchange | None = None
+        if config.process_count > 1 and not in_memory:
+            self.ranks = RankExchange(config, self.account, self._meet, self._usage_now)
+        self.facts = FactSheet(config, self.attempt, clock())
         self.account.begin_attempt(flags, opened.restored.last_sign, config.stalled_after)
 
     def _meet(self) -> str:
@@ -64,6 +68,16 @@ class LiveAccount:
         A process whose index is taken must not meet them.
         """
         return self.run_id if self.opened.instead_of else self._config.run_id
+
+    def _usage_now(self) -> UsageNow | None:
+        return None if self.usage is None else self.usage.now
+
+    def usages(self) -> Usages:
+        """Return the host of each rank, and what it uses now, as far as that is known here."""
+        if self.ranks is not None:
+            return self.ranks.usages()
+        now = self._usage_now()
+        return {} if now is None else {self._config.process_index: ("", now)}
 
     def before(self) -> int | None:
         """Return when the attempt before this one began, ns since the epoch; None if it left no facts."""
@@ -114,6 +128,8 @@ class LiveAccount:
         instruments.register_incidents(meter, self.incidents.all)
         if ranks is not None:
             instruments.register_ranks(meter, ranks)
+        if process is not None and self.usage is not None:
+            instruments.register_usage(meter, self.usages)
         return record
 
     def hear(self, record: Durations) -> None:

@@ -20,6 +20,7 @@ from otel_goodput._accounting.rank_updates import RankUpdate
 from otel_goodput._journal.job_now import JobNow, RankDoing
 from otel_goodput._journal.job_waits import JobWaits
 from otel_goodput._journal.notes import Notes
+from otel_goodput._journal.usage_now import UsageNow
 from otel_goodput._live.channels import RankChannel
 from otel_goodput._live.job_records import JobRecords
 from otel_goodput._live.publisher import Publisher
@@ -168,6 +169,7 @@ class LiveJob:
         self.latest: dict[int, RankUpdate] = {}
         self._claims = Claims(own.account.notes, taken)
         self._places = {own.rank: own.place}
+        self._usages: dict[int, tuple[float, UsageNow]] = {}  # by rank: when it came (s, monotonic)
         self._before: Mapping[Cause, int] = dict(self.job.costs.whole)  # waited for before, or counted by others, ns
         self.changing = threading.RLock()
 
@@ -191,6 +193,8 @@ class LiveJob:
             before = Counter(self.waits()) if counted else None
             for rank, message in self._claims.counting(received):
                 self._places[rank] = message.host, message.pid
+                if message.usage is not None:
+                    self._usages[rank] = time.monotonic(), message.usage
                 self.job.place(rank, message.role, message.devices)
                 self._clocks.take(rank, message, shared=self._channel.shares_folder(rank))
             for rank, message, offsets in self._clocks.known(last=last):
@@ -248,6 +252,15 @@ class LiveJob:
         with self.changing:
             whole = self.job.costs_at(self.job.horizon).whole
             return {one: spent - self._before.get(one, 0) for one, spent in whole.items()}
+
+    def usages(self) -> Mapping[int, tuple[str, UsageNow]]:
+        """Return the host of each rank, and what it uses, unless nothing was heard of that for long."""
+        with self.changing:
+            if (now := self._own.usage()) is not None:
+                self._usages[self._own.rank] = time.monotonic(), now
+            since = time.monotonic() - self._own.usage_lasts
+            fresh = {rank: usage for rank, (at, usage) in self._usages.items() if at >= since}
+            return {rank: (self._places[rank][0], usage) for rank, usage in fresh.items()}
 
     def waits_so_far(self) -> JobWaits:
         """Return for which ranks the job waited since it began, as far as that is decided."""

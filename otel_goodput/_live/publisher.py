@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from otel_goodput._accounting import Event, Ledger
@@ -13,13 +13,17 @@ from otel_goodput._accounting.events import NOT_KNOWN
 from otel_goodput._accounting.job import holds_for_job
 from otel_goodput._accounting.rank_updates import RankUpdate
 from otel_goodput._journal.account import Account
+from otel_goodput._journal.usage_now import UsageNow
 from otel_goodput._live.channels import RankChannel
 from otel_goodput._live.clock_exchange import OwnClock
 from otel_goodput._live.rank_messages import MessageTooLarge, RankMessage, encode
 from otel_goodput._settings.config import Config
 from otel_goodput._settings.devices import local_devices
+from otel_goodput._text.durations import NS
 
 UNSETTLED_NS: Final = 1_000_000_000  # a thread may have read the clock so long before what it records is there
+USAGE_S: Final = 60.0
+SAMPLES: Final = 3  # that may be missing, one after another
 _NO_SAVES: Final[Mapping[int, int]] = {}
 
 
@@ -29,20 +33,24 @@ class Publisher:
     Args:
         config: the configuration in force.
         account: of this rank. It records nothing before this is created.
+        usage: returns what this process uses now; None before that is sampled.
 
     Attributes:
         rank, role: of this process.
         place: its host and its process id.
         attempt: its number, from 0; ``NOT_KNOWN`` before that is set.
         clock: what is known of its clock.
+        usage_lasts: for so long, s, a sample of usage says how things are now.
     """
 
-    def __init__(self, config: Config, account: Account) -> None:
+    def __init__(self, config: Config, account: Account, usage: Callable[[], UsageNow | None] = lambda: None) -> None:
         self.rank, self.role = config.process_index, config.role or ""
         self.place = socket.gethostname(), os.getpid()
         self.attempt = NOT_KNOWN
         self.clock = OwnClock(account.clock, self.rank)
-        self.account = account
+        self.account, self.usage = account, usage
+        self._used: UsageNow | None = None  # what of that was published last
+        self.usage_lasts = USAGE_S + SAMPLES * (config.usage_interval or 0) / NS
         self._number = 0  # of the next message
         self._devices = 0  # as far as is known
         self._notes = False  # what holds for the job is noted
@@ -75,11 +83,14 @@ class Publisher:
         """Publish what this rank did; returns what each message says, if one is too small for all. May wait."""
         try:
             about = self._number, self.attempt, *self.place, self.role
-            message = encode(RankMessage(*about, self.devices, self.clock.signs(), update))
+            usage = self.usage()
+            new = None if usage is self._used else usage
+            message = encode(RankMessage(*about, self.devices, self.clock.signs(), update, new))
         except MessageTooLarge:
             return [part for half in update.halves() for part in self.publish(channel, half)]
         channel.publish(message)
         self._number += 1
+        self._used = usage
         return [update]
 
     # --- what holds for the job ---------------------------------------------------------------------------------------

@@ -19,10 +19,11 @@ from otel_goodput._accounting.events import NOT_KNOWN
 from otel_goodput._accounting.rank_updates import Opened, RankUpdate
 from otel_goodput._accounting.ranks import ENDED, STEP_TIME, Piece, RankStep
 from otel_goodput._accounting.rules import CUSTOM, CUT_OUT, RECOVERY
+from otel_goodput._journal.usage_now import UsageNow
 from otel_goodput._text.redact import encodable
 from otel_goodput.semconv import CATEGORIES
 
-VERSION: Final = 4  # ranks of one job run the same version, and no message is read again later
+VERSION: Final = 5  # ranks of one job run the same version, and no message is read again later
 MOST: Final = 64 << 10  # bytes of a message
 TEXT: Final = 255  # bytes of a host, a role and a name
 NAMES: Final = 64  # custom names in a message; the others are OVERFLOW
@@ -72,6 +73,7 @@ class RankMessage(NamedTuple):
         attempt, host, pid, role: of the process; `role` may be empty.
         devices: that it computes with; 0 if that is not known.
         clock: what it knows of its clock.
+        usage: of processor, memory and accelerators, if it was sampled since the message before.
     """
 
     number: int
@@ -82,6 +84,7 @@ class RankMessage(NamedTuple):
     devices: int
     clock: ClockSigns
     update: RankUpdate
+    usage: UsageNow | None = None
 
 
 class _Run(NamedTuple):
@@ -205,7 +208,7 @@ class _Reader:
 
 def encode(message: RankMessage) -> bytes:
     """Return the bytes of a message; long texts are cut. Raises MessageTooLarge, or ValueError: it is out of range."""
-    number, attempt, host, pid, role, devices, clock, update = message
+    number, attempt, host, pid, role, devices, clock, update, usage = message
     writer = _Writer()
     for count in (VERSION, number, attempt, pid):
         writer.count(count)
@@ -218,6 +221,9 @@ def encode(message: RankMessage) -> bytes:
     writer.between(clock.folder)
     writer.count(0 if clock.leader is None else clock.leader[0])
     writer.between(None if clock.leader is None else clock.leader[1:])
+    writer.count(usage is not None)
+    for figure in usage or ():
+        writer.signed(figure)
     writer.count(update.at - update.known)
     writer.maybe(update.joined, update.at)
     writer.maybe(update.left, update.at)
@@ -351,6 +357,7 @@ def _decoded(reader: _Reader) -> RankMessage:
     place, anchor, folder = reader.count(), at - reader.signed(), reader.between()
     leader, apart = reader.count(), reader.between()
     clock = ClockSigns(place, anchor, folder, None if apart is None else (leader, *apart))
+    usage = UsageNow(*(reader.signed() for _ in UsageNow._fields)) if reader.count(1) else None
     known = at - reader.count(at)
     joined, left = reader.maybe(at), reader.maybe(at)
     size = reader.count(LARGEST_GROUP)
@@ -402,7 +409,9 @@ def _decoded(reader: _Reader) -> RankMessage:
         raise ValueError("it is not as long as it says")
     update = RankUpdate(joined, known, at, left, steps, pieces, opened, size)
     _prove(update)
-    return RankMessage(number, attempt, host, pid, role, devices, clock, update)
+    if usage is not None and not usage.valid:
+        raise ValueError("its usage is out of range")
+    return RankMessage(number, attempt, host, pid, role, devices, clock, update, usage)
 
 
 def _category(number: int) -> int:

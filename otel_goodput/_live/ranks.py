@@ -17,6 +17,7 @@ from otel_goodput._accounting.job import Cause
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.journal import Journal
 from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.usage_now import UsageNow
 from otel_goodput._live.channels import RankChannel
 from otel_goodput._live.deputy import Deputy
 from otel_goodput._live.leader import Leader
@@ -38,13 +39,20 @@ class RankExchange:
     Args:
         config: the configuration in force.
         account: what this rank does. It records nothing before this is created.
+        usage: returns what this process uses now; None before that is sampled.
         meet: returns the id under which the ranks of the job meet in a store, once the run is known; by default the one
             that was asked for.
     """
 
-    def __init__(self, config: Config, account: Account, meet: Callable[[], str] | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        account: Account,
+        meet: Callable[[], str] | None = None,
+        usage: Callable[[], UsageNow | None] = lambda: None,
+    ) -> None:
         self._config, self._meet = config, meet or (lambda: config.run_id)
-        self._own = Publisher(config, account)
+        self._own = Publisher(config, account, usage)
         self._duty: Leader | Deputy | None = None  # of this rank, once the run is known
         self._on_deputy: Callable[[bool], None] = lambda _: None
         self._began, self._since = account.clock(), time.monotonic()
@@ -130,6 +138,14 @@ class RankExchange:
         """Return for which ranks the job waited since this process began, ns; None if that is not known."""
         live = self._live
         return None if live is None else live.waits()
+
+    def usages(self) -> Mapping[int, tuple[str, UsageNow]]:
+        """Return the host of each rank, and what it uses: none of it is old. Only of this one if no other is known."""
+        live = self._live
+        if live is not None:
+            return live.usages()
+        now = self._own.usage()
+        return {} if now is None else {self._own.rank: (self._own.place[0], now)}
 
     def journal(self) -> Journal | None:
         """Return the journal of the job's own records; None if this process writes none (yet)."""

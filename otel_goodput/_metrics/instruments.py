@@ -26,6 +26,7 @@ from otel_goodput._accounting.rules import CUSTOM_PHASE, PART
 from otel_goodput._accounting.stats import straggler
 from otel_goodput._journal.journal import OVERFLOW
 from otel_goodput._metrics.rank_waits import RankRows, RankWaits
+from otel_goodput._metrics.usage_rows import UsageRows, Usages
 from otel_goodput._runtime.guard import contain
 from otel_goodput._text.durations import NS, window_name
 from otel_goodput.semconv import Category, JobState, Metric
@@ -40,6 +41,13 @@ Rows = Iterable[tuple[Any, ...]]
 def register_ranks(meter: Meter, waits: RankWaits) -> None:
     """Create the instrument of a job of several ranks; `waits` returns for which of them it waited, None if unknown."""
     _create(meter, semconv.RANK_WAIT, RankRows(waits))
+
+
+def register_usage(meter: Meter, usages: Callable[[], Usages]) -> None:
+    """Create the instruments of processor, memory and accelerators; `usages` returns what each rank uses now."""
+    rows = UsageRows(usages)
+    for metric in rows.metrics:
+        _create(meter, metric, partial(rows, metric))
 
 
 def register_process(meter: Meter, cache: Cache, waits: Waits) -> None:

@@ -45,6 +45,7 @@ class Deputy:
         self._resource = resource.merge(Resource({semconv.PUBLISHER: config.process_index}))
         self._given = provider if config.meter_provider is not None or config.metric_readers else None
         self._own: SdkMeterProvider | None = None
+        self._sampled = config.usage_interval is not None
         self._stands_in = False
 
     def __call__(self, stands_in: bool) -> None:
@@ -81,3 +82,5 @@ class Deputy:
         meter = provider.get_meter(SCOPE_NAME, __version__)
         instruments.register_account(meter, totals)
         instruments.register_ranks(meter, lambda: self._ranks.waits() if self._stands_in else None)
+        if self._sampled:
+            instruments.register_usage(meter, lambda: self._ranks.usages() if self._stands_in else {})

@@ -395,7 +395,7 @@ class Settings:
         "float | str | None",
         "duration",
         "",
-        "how often CPU and memory are sampled for the page, such as 10s; empty: never",
+        "how often CPU, memory and accelerators are sampled, for the page and for metrics, such as 10s; empty: never",
         _interval,
     )
     objective = Option(

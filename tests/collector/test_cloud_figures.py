@@ -125,6 +125,7 @@ def test_what_is_zero_is_left_out_where_there_are_many(place: str, tmp_path: Pat
         "Is telemetry lost?", "By which clock are steps measured?", "Does it make progress?",
         "Which rank does it wait for?",
         "Do steps stall?", "Does the compilation cache hit?", "What did an attempt wait for?",
+            "Are their clocks held down?",
     }  # fmt: skip
 
 

@@ -21,7 +21,8 @@ from otel_goodput._accounting.rules import DATA_LOADING_TIME
 from otel_goodput._accounting.stats import Pace
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.sidecars import checked_json
-from otel_goodput._metrics.instruments import register_incidents, register_ranks
+from otel_goodput._journal.usage_now import UsageNow
+from otel_goodput._metrics.instruments import register_incidents, register_ranks, register_usage
 from otel_goodput._settings import envvars
 
 from .written import FILES, load, selections
@@ -62,6 +63,7 @@ def trained(directory: Path, **settings: Any) -> Iterator[None]:
         meter, lambda: [Incident(1, semconv.IncidentKind.HANG, Source(STEP, rank=5), 1, 2, line="a.py:1")]
     )
     register_ranks(meter, lambda: {Cause(5, DATA_LOADING_TIME, ""): 10**10, Cause(6, DATA_LOADING_TIME, ""): 1})
+    register_usage(meter, lambda: {0: ("", UsageNow(*[1] * len(UsageNow._fields)))})
     recorder.tracer.hooks.waits = dict.fromkeys(semconv.SCHEDULING_STAGES, 10**9)
     with recorder.job():
         recorder.slice_counts(1, 1, 1)

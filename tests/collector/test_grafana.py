@@ -190,6 +190,7 @@ def test_what_is_zero_all_the_time_is_hidden_where_there_are_many() -> None:
         "Is telemetry lost?", "By which clock are steps measured?", "Does it make progress?",
         "Which rank does it wait for?",
         "Do steps stall?", "Does the compilation cache hit?", "What did an attempt wait for?",
+            "Are their clocks held down?",
     }  # fmt: skip
 
 

@@ -54,6 +54,16 @@ IN_PROMETHEUS = {
     "goodput.incident.active": "goodput_incident_active",
     "goodput.incident.count": "goodput_incident_count_total",
     "goodput.incident.cost.time": "goodput_incident_cost_time_seconds",
+    "process.cpu.time": "process_cpu_time_seconds_total",
+    "process.memory.usage": "process_memory_usage_bytes",
+    "system.cpu.utilization": "system_cpu_utilization_ratio",
+    "system.memory.usage": "system_memory_usage_bytes",
+    "system.memory.limit": "system_memory_limit_bytes",
+    "hw.gpu.utilization": "hw_gpu_utilization_ratio",
+    "hw.gpu.memory.usage": "hw_gpu_memory_usage_bytes",
+    "hw.gpu.memory.limit": "hw_gpu_memory_limit_bytes",
+    "hw.power": "hw_power_watts",
+    "goodput.accelerator.throttled": "goodput_accelerator_throttled_ratio",
     "goodput.compile.cache": "goodput_compile_cache_total",
     "goodput.compile.time_saved": "goodput_compile_time_saved_seconds",
     "goodput.telemetry.overhead": "goodput_telemetry_overhead_seconds_total",
@@ -80,6 +90,10 @@ LABELS = {
     "goodput.signal": "goodput_signal",
     "goodput.activity": "goodput_activity",
     "goodput.rank": "goodput_rank",
+    "cpu.mode": "cpu_mode",
+    "system.memory.state": "system_memory_state",
+    "hw.type": "hw_type",
+    "goodput.accelerator.throttle.reason": "goodput_accelerator_throttle_reason",
 }
 
 WINDOWS = [*Settings.windows.usual.split(","), *map(window_name, OBJECTIVE_WINDOWS)]

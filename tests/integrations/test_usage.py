@@ -16,7 +16,8 @@ from waits import until
 
 from otel_goodput._integrations import usage
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._journal.usage import UNKNOWN, Machine, Usage, read_usage
+from otel_goodput._journal.usage import Machine, Usage, read_usage
+from otel_goodput._journal.usage_now import UNKNOWN, UsageNow
 from otel_goodput._settings import config
 
 JOB = """
@@ -106,8 +107,9 @@ class Sheet:
     def __init__(self) -> None:
         self.taken: list[tuple[Machine, Usage]] = []
 
-    def add(self, machine: Machine, one: Usage) -> None:
+    def add(self, machine: Machine, one: Usage, now: UsageNow) -> None:
         self.taken.append((machine, one))
+        self.now = now
 
 
 def sampled(monkeypatch: pytest.MonkeyPatch, **modules: object) -> tuple[Machine, Usage]:

@@ -12,7 +12,8 @@ import pytest
 from otel_goodput._journal.records import NewerVersion
 from otel_goodput._journal.rundir import USAGE, RunDirectory, bound
 from otel_goodput._journal.sidecars import checked_json
-from otel_goodput._journal.usage import MOST, ROWS, Machine, Usage, UsageSheet, read_usage, usages
+from otel_goodput._journal.usage import MOST, ROWS, Machine, Usage, UsageSheet, read_usage, throttled, usages
+from otel_goodput.semconv import THROTTLE_REASONS
 
 MACHINE = Machine(8, 2**40, 2**37)
 S = 1_000_000_000
@@ -20,7 +21,8 @@ START = 1_795_000_000 * S
 
 
 def sample(at: int) -> Usage:
-    return Usage(START + (at + 1) * S, S, 2 * S, 5 * S, 2**33 + at, 2**39 + at, 2**36 + at)
+    accelerators = (8 * S, 6 * S + at, 2 * S, 3_200_000, (at % 4) << 1)
+    return Usage(START + (at + 1) * S, S, 2 * S, 5 * S, 2**33 + at, 2**39 + at, 2**36 + at, *accelerators)
 
 
 @pytest.fixture
@@ -85,6 +87,9 @@ def test_a_file_that_cannot_be_written_is_reported_once_and_tried_again(
         {"accelerator_memory": 7},
         {"accelerator_memory": [1]},
         {"accelerator_memory": [1, 1, -2]},
+        {"accelerator_busy": [1]},
+        {"accelerator_energy": [1, 1, -1]},
+        {"throttled": [0, 0, 1 << len(THROTTLE_REASONS)]},
     ],
 )
 def test_what_is_damaged_is_refused_and_left_out(run: RunDirectory, change: dict[str, Any]) -> None:
@@ -95,6 +100,34 @@ def test_what_is_damaged_is_refused_and_left_out(run: RunDirectory, change: dict
     with pytest.raises(ValueError, match=r"."):
         read_usage(run, 0, 0)
     assert usages(run, START + 99 * S) == []
+
+
+def test_an_older_file_is_read(run: RunDirectory) -> None:
+    """It knows nothing of what accelerators did."""
+    path = written(run)
+    content = json.loads(path.read_text())
+    del content["checksum"]
+    for name in Usage._field_defaults:
+        del content[name]
+    path.write_bytes(checked_json(content))
+    older = [Usage(*sample(at)[: -len(Usage._field_defaults)]) for at in range(3)]
+    assert read_usage(run, 0, 0) == (MACHINE, older)
+    assert throttled(usages(run, START + 99 * S), 0, START, START + 99 * S) == ()
+
+
+def test_why_clocks_were_held_down_in_some_time(run: RunDirectory) -> None:
+    written(run, count=4)  # nothing in the first second, then thermal, power_brake, both
+    written(run, process=1, count=1)
+    read = usages(run, START + 99 * S)
+
+    def between(since: int, until: int, process: int = 0) -> tuple[str, ...]:
+        return throttled(read, process, START + since, START + until)
+
+    assert between(0, S) == ()
+    assert between(0, S + 1) == ("thermal",)
+    assert between(2 * S, 3 * S) == ("power_brake",)
+    assert between(0, 99 * S) == ("thermal", "power_brake")
+    assert between(4 * S, 99 * S) == between(0, 99 * S, process=1) == between(0, 99 * S, process=2) == ()
 
 
 def test_a_newer_version_is_reported(run: RunDirectory) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import pairwise
+from operator import or_
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,8 @@ from hypothesis import strategies as st
 from otel_goodput._journal.usage import MOST, Usage, UsageSeries, thinned
 
 amounts = st.integers(0, 10**12)
-SAMPLES = st.lists(st.tuples(st.integers(1, 10**12), amounts, amounts, amounts, amounts, amounts), max_size=60)
+BITS = st.integers(0, 31)
+SAMPLES = st.lists(st.tuples(st.integers(1, 10**12), *[amounts] * 9, BITS), max_size=60)
 
 
 def laid_out(rows: list[tuple[int, ...]]) -> list[Usage]:
@@ -23,11 +26,12 @@ def laid_out(rows: list[tuple[int, ...]]) -> list[Usage]:
 
 
 def sums(usages: list[Usage]) -> tuple[int, ...]:
-    return tuple(sum(one[at] for one in usages) for at in (1, 2, 3))
+    return tuple(sum(one[at] for one in usages) for at in (1, 2, 3, 7, 8, 9, 10))
 
 
 def highest(usages: list[Usage]) -> tuple[int, ...]:
-    return tuple(max(one[at] for one in usages) for at in (4, 5, 6))
+    """Also why clocks were held down, at all."""
+    return (*(max(one[at] for one in usages) for at in (4, 5, 6)), reduce(or_, (one.throttled for one in usages)))
 
 
 @given(SAMPLES, st.integers(1, 70))

@@ -22,9 +22,11 @@ from collector.written import filled, load, selections
 from exporters.google.jobs import End, Job
 from tools.commands import goodput, succeeded
 
+from boards import goodput as board
 from boards import naming
 from otel_goodput import semconv
 from otel_goodput._metrics.instruments import ROWS
+from otel_goodput._metrics.usage_rows import UsageRows
 from otel_goodput._recording.ids import attempt_trace_id
 from otel_goodput.semconv import Metric
 
@@ -58,6 +60,8 @@ UNANSWERED |= {
     "Which rank does it wait for?",
 }
 SILENT |= {semconv.RANK_WAIT, semconv.COMPILE_CACHE, semconv.COMPILE_TIME_SAVED, semconv.SCHEDULING_DURATION}
+SILENT |= {*UsageRows.metrics}
+UNANSWERED |= {panel.title for panel in board.usage()}
 
 
 class Seen(NamedTuple):

@@ -14,6 +14,7 @@ from otel_goodput._accounting.rank_groups import MOST as GROUPED
 from otel_goodput._accounting.rank_updates import Opened, RankUpdate
 from otel_goodput._accounting.ranks import ENDED, STEP_TIME, Piece, RankStep
 from otel_goodput._accounting.rules import CUSTOM, CUT_OUT, DATA_LOADING_TIME, EXCLUDED_TIME, RECOVERY
+from otel_goodput._journal.usage_now import UNKNOWN, UsageNow
 from otel_goodput._live.rank_messages import (
     MOST,
     NAMES,
@@ -39,6 +40,36 @@ CLOCKS = (
 
 def message(update: RankUpdate, **more: object) -> RankMessage:
     return RankMessage(7, 1, "host-3", 4242, "", 0, ClockSigns(HOST, ANCHOR), update)._replace(**more)
+
+
+USAGE = UsageNow(BEGIN, 10**13, 10**12, 2**33, 250_000, 2**37, 2**40, 1, 8, 990_000, 2**38, 2**39, 5_600_000, 1)
+
+
+@pytest.mark.parametrize(
+    "usage", [None, USAGE, USAGE._replace(accelerator=0, accelerator_power=UNKNOWN, throttled=UNKNOWN)]
+)
+def test_usage_is_published_too(usage: UsageNow | None) -> None:
+    alone = message(steady(2))
+    assert decode(encode(alone._replace(usage=usage))) == alone._replace(usage=usage)
+    assert len(encode(alone._replace(usage=usage))) <= len(encode(alone)) + 80
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"user": -1},
+        {"machine_memory": UNKNOWN},
+        {"machine_cpu": 1_000_001},
+        {"accelerator": 3},
+        {"throttled": 32},
+        {"accelerator_busy": -2},
+        {"accelerator_busy": 1_000_001},
+        {"accelerator_power": -2},
+    ],
+)
+def test_usage_that_cannot_be_is_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="usage"):
+        decode(encode(message(steady(2), usage=USAGE._replace(**wrong))))
 
 
 def steady(count: int, period: int = 500_000_000) -> RankUpdate:

@@ -54,6 +54,8 @@ class Unit(Enum):
     SECONDS = "seconds"
     COUNT = "count"
     FACTOR = "factor"
+    BYTES = "bytes"
+    WATTS = "watts"
 
 
 @dataclass(frozen=True)

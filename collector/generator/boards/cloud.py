@@ -38,7 +38,15 @@ _ALIGNERS: Final = {Read.LATEST: "ALIGN_NEXT_OLDER", Read.RATE: "ALIGN_RATE"}  #
 _FUNCTIONS: Final = {Across.SUM: "sum", Across.MEAN: "avg", Across.MAX: "max", Across.MIN: "min"}
 _QUANTILES: Final = {Read.P50: "REDUCE_PERCENTILE_50", Read.P99: "REDUCE_PERCENTILE_99"}
 _PLOTS: Final = {View.LINES: "LINE", View.STACK: "STACKED_AREA", View.HEATMAP: "HEATMAP"}
-_UNITS: Final = {Unit.SHARE: "10^2.%", Unit.PERCENT: "%", Unit.SECONDS: "s", Unit.COUNT: "1", Unit.FACTOR: "1"}
+_UNITS: Final = {
+    Unit.SHARE: "10^2.%",
+    Unit.PERCENT: "%",
+    Unit.SECONDS: "s",
+    Unit.COUNT: "1",
+    Unit.FACTOR: "1",
+    Unit.BYTES: "By",
+    Unit.WATTS: "W",
+}
 
 
 class Scope(NamedTuple):

@@ -27,6 +27,7 @@ def board() -> Board:
             Section("How fast are the steps?", _steps()),
             Section("What interrupted it, and what would a crash cost?", _disruptions()),
             Section("How well is the fleet used?", _fleet()),
+            Section("What do its ranks use?", usage()),
             Section("What does the telemetry cost?", _telemetry()),
         ],
     )
@@ -461,6 +462,69 @@ def _fleet() -> list[Panel]:
             [Query(semconv.STRAGGLER, "slowest over median", across=Across.MAX)],
             width=6,
             bound=Bound(UNEVEN),
+        ),
+    ]
+
+
+def usage() -> list[Panel]:
+    """What is known if the job samples usage. Of more than 16 ranks, there are also min, mean and max of all."""
+    ranks = (semconv.GOODPUT_RANK,)
+    reasons = (semconv.GOODPUT_RANK, semconv.GOODPUT_THROTTLE_REASON)
+
+    def lines(title: str, brief: str, unit: Unit, *queries: Query, zeros: bool = True) -> Panel:
+        return Panel(title, brief, View.LINES, unit, queries, zeros=zeros)
+
+    return [
+        lines(
+            "Do the accelerators compute?",
+            "Share of the time in which a rank's GPUs or TPUs are busy, even if they wait for each other.",
+            Unit.SHARE,
+            Query(semconv.ACCELERATOR_BUSY, by=ranks, across=Across.MAX),
+        ),
+        lines(
+            "Are their clocks held down?",
+            "1 while something slows a rank's accelerators: heat, a power cap, or the hardware.",
+            Unit.COUNT,
+            Query(semconv.THROTTLED, by=reasons, across=Across.MAX),
+            zeros=False,
+        ),
+        lines(
+            "What power do they take?",
+            "Power of a rank's accelerators, together.",
+            Unit.WATTS,
+            Query(semconv.ACCELERATOR_POWER, by=ranks, across=Across.MAX),
+        ),
+        lines(
+            "Does the accelerators' memory suffice?",
+            "Memory in use on a rank's accelerators, together, and how much they have.",
+            Unit.BYTES,
+            Query(semconv.ACCELERATOR_MEMORY, "in use", by=ranks, across=Across.MAX),
+            Query(semconv.ACCELERATOR_MEMORY_LIMIT, "there is", across=Across.MIN),
+        ),
+        lines(
+            "Do the processors keep up?",
+            "Share of all cores in use on a machine, by the lowest rank on it.",
+            Unit.SHARE,
+            Query(semconv.MACHINE_CPU, "machine", by=ranks, across=Across.MAX),
+        ),
+        lines(
+            "How many cores does a rank use?",
+            "Processor time per second of each rank's process.",
+            Unit.FACTOR,
+            Query(semconv.CPU_TIME, by=ranks, read=Read.RATE),
+        ),
+        lines(
+            "Does the host's memory suffice?",
+            "Memory in use on a machine, by the lowest rank on it, and how much it has.",
+            Unit.BYTES,
+            Query(semconv.MACHINE_MEMORY, "in use", by=ranks, across=Across.MAX),
+            Query(semconv.MACHINE_MEMORY_LIMIT, "there is", across=Across.MIN),
+        ),
+        lines(
+            "How much memory does a rank use?",
+            "Resident memory of each rank's process.",
+            Unit.BYTES,
+            Query(semconv.PROCESS_MEMORY, by=ranks, across=Across.MAX),
         ),
     ]
 

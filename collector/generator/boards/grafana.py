@@ -38,7 +38,14 @@ _JOB: Final = f'{PROMETHEUS_JOB}="$job"'
 _RUN: Final = (_JOB, f'{PROMETHEUS_INSTANCE}=~"${{run:regex}}/.*"')
 
 _FUNCTIONS: Final = {Across.SUM: "sum", Across.MEAN: "avg", Across.MAX: "max", Across.MIN: "min"}
-_UNITS: Final = {Unit.SHARE: "percentunit", Unit.SECONDS: "s", Unit.COUNT: "short", Unit.FACTOR: "none"}
+_UNITS: Final = {
+    Unit.SHARE: "percentunit",
+    Unit.SECONDS: "s",
+    Unit.COUNT: "short",
+    Unit.FACTOR: "none",
+    Unit.BYTES: "bytes",
+    Unit.WATTS: "watt",
+}
 _TYPES: Final = {
     View.FIGURE: "stat",
     View.LINES: "timeseries",

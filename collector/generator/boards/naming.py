@@ -42,6 +42,7 @@ _UNITS: Final[Mapping[str, str]] = {
     "us": "microseconds",
     "ns": "nanoseconds",
     "By": "bytes",
+    "W": "watts",
     "1": "",
     "%": "percent",
 }
