@@ -28,6 +28,7 @@ from opentelemetry.sdk.metrics.export import (
 from recorded import NS, Recording
 
 import otel_goodput as goodput
+from otel_goodput._metrics.usage_rows import UsageRows
 from otel_goodput.semconv import CATEGORIES, METRICS, REASONS
 
 # Written down once more, by hand: name -> (kind, unit, attribute keys, type of the values).
@@ -77,6 +78,21 @@ TABLE: dict[str, tuple[str, str, set[str], type]] = {
     ),
     "goodput.incident.count": ("counter", "{incident}", {"goodput.incident.kind", "goodput.incident.cause"}, int),
     "goodput.incident.cost.time": ("updown", "s", {"goodput.incident.kind", "goodput.incident.cause"}, float),
+    "process.cpu.time": ("counter", "s", {"goodput.rank", "cpu.mode"}, float),
+    "process.memory.usage": ("updown", "By", {"goodput.rank"}, float),
+    "system.cpu.utilization": ("gauge", "1", {"goodput.rank"}, float),
+    "system.memory.usage": ("updown", "By", {"goodput.rank", "system.memory.state"}, float),
+    "system.memory.limit": ("updown", "By", {"goodput.rank"}, float),
+    "hw.gpu.utilization": ("gauge", "1", {"goodput.rank", "hw.type"}, float),
+    "hw.gpu.memory.usage": ("updown", "By", {"goodput.rank", "hw.type"}, float),
+    "hw.gpu.memory.limit": ("updown", "By", {"goodput.rank", "hw.type"}, float),
+    "hw.power": ("gauge", "W", {"goodput.rank", "hw.type"}, float),
+    "goodput.accelerator.throttled": (
+        "gauge",
+        "1",
+        {"goodput.rank", "goodput.accelerator.throttle.reason"},
+        float,
+    ),
     "goodput.compile.cache": ("counter", "{function}", {"goodput.compile.cache.result"}, int),
     "goodput.compile.time_saved": ("updown", "s", set(), float),
     "goodput.telemetry.overhead": ("counter", "s", set(), float),
@@ -85,6 +101,7 @@ TABLE: dict[str, tuple[str, str, set[str], type]] = {
 # Only where the flops are known.
 # Of these there is none in a single process to which nobody gave flops, and that does not reach again what it had kept.
 NEEDS_MORE = {
+    *(metric.name for metric in UsageRows.metrics),
     "goodput.objective",
     "goodput.program.ratio",
     "goodput.productivity",
