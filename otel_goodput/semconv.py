@@ -2,6 +2,8 @@
 
 Names follow OpenTelemetry's semantic conventions, units UCUM. No other module may spell one of them as a literal. The
 documentation's tables are generated from this module.
+
+Longer than other files: it is a list of names.
 """
 
 from __future__ import annotations
