@@ -21,6 +21,7 @@ from otel_goodput._journal.facts import Facts, read_facts
 from otel_goodput._journal.incidents import ends_of, incidents_of
 from otel_goodput._journal.mirror import Mirror, open_filesystem, plain
 from otel_goodput._journal.notes import Note, RecordedReasons, in_force, read_notes, read_reasons
+from otel_goodput._journal.profiles import profiles
 from otel_goodput._journal.rundir import MOST, ListedRun, RunDirectory, folder_name, runs
 from otel_goodput._journal.usage import read_paces
 from otel_goodput._metrics.productivity import Inputs, read_inputs
@@ -208,7 +209,8 @@ class RecordedRun:
         if question.others:
             ends = ends_of(totals.history) | ({} if state == RUNNING else {attempt: source.last_sign})
             wrong = [each for each in incidents_of(folder, process, ends) if each[1].opened <= moment]
-            report = replace(report, incidents=wrong)
+            taken = [one for one in profiles(folder) if one.profile.began <= moment]
+            report = replace(report, incidents=wrong, profiles=taken)
         return report, sidecars
 
     def _job(self, leader: Report, count: int, question: Question, *, exact: bool) -> Job | str:
