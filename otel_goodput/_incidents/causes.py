@@ -29,7 +29,7 @@ Place = Callable[[], "tuple[RunDirectory | None, int]"]
 
 
 class Finding(NamedTuple):
-    """What is known of one incident: the rank that causes it, the line at which it stands, and sentences."""
+    """What was learnt of one incident: the rank that causes it, the line at which it stands, and sentences."""
 
     rank: int = NOBODY
     line: str = ""

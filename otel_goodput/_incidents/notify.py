@@ -11,18 +11,21 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from queue import Full, Queue
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
-from otel_goodput._runtime.guard import report_once, started
+from otel_goodput._accounting.incidents import Incident
+from otel_goodput._journal.incidents import IncidentSheet
+from otel_goodput._runtime.guard import containing, report_once, started
 from otel_goodput._runtime.installation import install_command
 from otel_goodput._settings.config import Config
 from otel_goodput._settings.options import Settings
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_duration, format_moment
 from otel_goodput._text.redact import address_secrets, printable, redacting_logger, without, without_address
+from otel_goodput.reports.incidents import sentence, to_json
 from otel_goodput.semconv import IncidentKind
 
 logger = redacting_logger("otel_goodput")
@@ -31,53 +34,23 @@ PACKAGE: Final = "apprise"
 MOST_WAITING: Final = 16  # notifications that wait to be sent
 MOST_AN_HOUR: Final = 12  # incidents that are reported in an hour, with their ends
 PAUSES_S: Final = (1.0, 5.0)  # before the second and the third try
+SETTLE_S: Final = 10.0  # from the opening of a slowdown to the message
 LONGEST: Final = 1000  # characters of a line
 # Loggers that write addresses: silent on the thread that sends.
 _LOGGERS: Final = (PACKAGE, "requests", "urllib3.connectionpool", "urllib3.util.retry", "oauthlib", "requests_oauthlib")
 
-# What each kind of an incident is called, in a title and in its first sentence.
-_TITLES: Final[Mapping[str, tuple[str, str]]] = {
-    IncidentKind.HANG: ("training hangs", "No step has been completed"),
-    IncidentKind.SLOWDOWN: ("training has become slower", "The steps, or what is between them, take longer"),
-    IncidentKind.RESTART_LOOP: ("it restarts without progress", "Attempt after attempt has ended without progress"),
+# What each kind of an incident is called in a title.
+_TITLES: Final[Mapping[str, str]] = {
+    IncidentKind.HANG: "training hangs",
+    IncidentKind.SLOWDOWN: "training has become slower",
+    IncidentKind.RESTART_LOOP: "it restarts without progress",
 }
-_OTHER: Final = ("something is wrong", "Something is wrong")
-
-
-class Source(Protocol):
-    """What the lost time goes to: a category, a custom name, and the rank whose it is; a negative one is of all."""
-
-    @property
-    def category(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def rank(self) -> int: ...
-
-
-class Incident(Protocol):
-    """What a detector says of an incident; times are in ns, `cost` is the time lost so far."""
-
-    @property
-    def number(self) -> int: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def source(self) -> Source: ...
-    @property
-    def began(self) -> int: ...
-    @property
-    def ended(self) -> int | None: ...
-    @property
-    def cost(self) -> int: ...
-    @property
-    def before(self) -> int: ...
-    @property
-    def after(self) -> int: ...
-    @property
-    def line(self) -> str: ...
-    @property
-    def evidence(self) -> Sequence[str]: ...
+# What to look at then, as subcommands.
+_LOOK: Final[Mapping[str, tuple[str, ...]]] = {
+    IncidentKind.HANG: ("stacks", "report", "serve"),
+    IncidentKind.SLOWDOWN: ("report", "profile", "serve"),
+    IncidentKind.RESTART_LOOP: ("report", "serve"),
+}
 
 
 class Subject(NamedTuple):
@@ -98,28 +71,27 @@ class Message(NamedTuple):
 
 
 def opening(incident: Incident, subject: Subject) -> Message:
-    """Return the text about an incident that has just opened."""
-    title, sentence = _TITLES.get(incident.kind, _OTHER)
-    lines = [f"{sentence} since {format_moment(incident.began / NS)}."]
-    if incident.before and incident.after:
-        turns = (format_duration(length / NS) for length in (incident.after, incident.before))
-        lines.append("A turn of the loop takes {} instead of {}.".format(*turns))
-    lines.append(f"Cause: {cause(incident)}.")
-    lines += [f"- {sentence}" for sentence in incident.evidence]
+    """Return the text about an incident that has opened."""
+    lines = [f"Since {format_moment(incident.began / NS)}: {_sentence(incident, subject)}."]
+    lines += [f"- {text}" for text in incident.evidence]
     lines.append(f"Lost so far: {format_duration(incident.cost / NS)}, in attempt {subject.attempt}.")
-    return _message(title, lines, subject, "failure")
+    if subject.folder:
+        lines += ["Look:", *(f"  otel-goodput {command} {subject.folder}" for command in _LOOK[incident.kind])]
+    return _message(_TITLES[incident.kind], lines, subject, "failure")
 
 
-def closing(incident: Incident, subject: Subject) -> Message:
-    """Return the text about an incident that is over."""
-    title, _ = _TITLES.get(incident.kind, _OTHER)
-    length = ((incident.ended or incident.began) - incident.began) / NS
+def closing(incident: Incident, subject: Subject, *, with_job: bool = False) -> Message:
+    """Return the text about an incident that is over; `with_job`: because the job is."""
+    ended = incident.began if incident.ended is None else incident.ended
+    length = format_duration((ended - incident.began) / NS)
     lines = [
-        f"It began at {format_moment(incident.began / NS)} and is over after {format_duration(length)}.",
-        f"Cause: {cause(incident)}.",
+        (
+            f"It began at {format_moment(incident.began / NS)} and {'ended with the job' if with_job else 'is over'} "
+            f"after {length}: {_sentence(incident, subject)}."
+        ),
         f"Lost: {format_duration(incident.cost / NS)}.",
     ]
-    return _message(f"over: {title}", lines, subject, "success")
+    return _message(f"over: {_TITLES[incident.kind]}", lines, subject, "info" if with_job else "success")
 
 
 def trial(subject: Subject) -> Message:
@@ -127,21 +99,13 @@ def trial(subject: Subject) -> Message:
     return _message("this is a test", ["Incidents of this job will be reported here."], subject, "info")
 
 
-def cause(incident: Incident) -> str:
-    """Return what an incident goes to, in words: ``data_loading of rank 3, at dataset.py:41``."""
-    source = incident.source
-    words = f"{source.category} {source.name}".strip()
-    if source.rank >= 0:
-        words += f" of rank {source.rank}"
-    return f"{words}, at {incident.line}" if incident.line else words
+def _sentence(incident: Incident, subject: Subject) -> str:
+    return sentence(to_json(incident, subject.attempt - 1))
 
 
 def _message(title: str, lines: Sequence[str], subject: Subject, kind: str) -> Message:
     whose = subject.job_name if subject.run_id in ("", subject.job_name) else f"{subject.job_name}, {subject.run_id}"
-    look = []
-    if subject.folder and kind == "failure":
-        look = ["Look:", *(f"  otel-goodput {command} {subject.folder}" for command in ("stacks", "report", "serve"))]
-    shown = (printable(without((), line))[:LONGEST] for line in (*lines, *look))
+    shown = (printable(without((), line))[:LONGEST] for line in lines)
     return Message(printable(without((), f"{whose}: {title}"))[:LONGEST], "\n".join(shown), kind)
 
 
@@ -153,17 +117,6 @@ def wanted(only: Iterable[str], *known: Mapping[str, Any]) -> bool:
         if not values or (equals and value not in values):
             return False
     return True
-
-
-def notifier_of(config: Config, subject: Subject, attributes: Mapping[str, Any]) -> Notifier | None:
-    """Return what reports the incidents of a run, not begun yet; None if nobody wants to hear of them.
-
-    `attributes` are those of the run's resource.
-    """
-    only = config.notify_only or ()
-    if not config.notify or not wanted(only, attributes, config.hyperparameters or {}):
-        return None
-    return Notifier(config.notify, subject)
 
 
 def installed() -> bool:
@@ -242,29 +195,52 @@ def _own_messages(hidden: Sequence[str]) -> Iterator[list[str]]:
             one.removeFilter(others)
 
 
+class Note(NamedTuple):
+    """A message to be made and sent not before `due` (s, monotonic)."""
+
+    make: Callable[[], Message]
+    due: float
+
+
 class Notifier:
-    """Reports incidents to all `addresses`, each once when it opens and once when it has ended. Nothing here raises.
+    """Reports incidents to all addresses, each once when it opens and once when it has ended. Nothing here raises.
 
     Args:
-        subject: whose they are.
+        config: says to whom, and of which runs.
+        subject: returns whose incidents they are.
+        sheet: has the incidents of this attempt, as they are known now, and of earlier ones.
+        known: returns the attributes of the run, which ``notify_only`` may name.
+        settle_s: how long the opening of a slowdown is held back, s: a profile finds its line meanwhile.
         pauses_s: how long to wait before another try, s; so often it is tried again.
     """
 
-    def __init__(self, addresses: Sequence[str], subject: Subject, *, pauses_s: Sequence[float] = PAUSES_S) -> None:
-        self.subject = subject
-        self._addresses = [Address(url) for url in addresses]
-        self._pauses_s = pauses_s
+    def __init__(
+        self,
+        config: Config,
+        subject: Callable[[], Subject],
+        sheet: IncidentSheet,
+        known: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
+        *,
+        settle_s: float = SETTLE_S,
+        pauses_s: Sequence[float] = PAUSES_S,
+    ) -> None:
+        self._subject, self._sheet, self._known = subject, sheet, known
+        self._only = config.notify_only or ()
+        self._addresses = [Address(url) for url in config.notify or ()]
+        self._settle_s, self._pauses_s = settle_s, pauses_s
         self._reported: set[int] = set()  # numbers of incidents that are open
-        self._known: set[int] = set()
         self._recent: deque[float] = deque(maxlen=MOST_AN_HOUR)
-        self._waiting = Queue[Message | None](MOST_WAITING)
+        self._waiting = Queue["Note | None"](MOST_WAITING)
         self._closing = threading.Event()
         self._idle = threading.Condition()
         self._unsent = 0
         self._thread: threading.Thread | None = None
+        self.ending = False  # the job is: what ends now ends with it
 
     def begin(self) -> bool:
         """Start the thread, which first looks whether the addresses are understood; return whether there is one."""
+        if not self._addresses:
+            return False
         if not installed():
             report_once("notify", "%s", missing())
             return False
@@ -273,25 +249,46 @@ class Notifier:
             self._thread = thread
         return self._thread is not None
 
-    def open(self, incident: Incident) -> None:
-        """Report that an incident has opened, unless that has been done. Returns at once."""
-        if incident.number in self._known:
+    def ended(self, incident: Incident) -> None:
+        """Report that an incident has ended, if its opening was reported. Returns at once."""
+        if incident.number not in self._reported:
             return
-        self._known.add(incident.number)
+        self._reported.discard(incident.number)
+        with_job = self.ending
+        if not (with_job and incident.kind == IncidentKind.RESTART_LOOP):  # that goes on
+            self._put(lambda: closing(incident, self._subject(), with_job=with_job), 0.0)
+
+    def opened(self, incident: Incident) -> None:
+        """Report that an incident has opened. Returns at once."""
+        if self._thread is None or not wanted(self._only, *self._known()):
+            return
+        if self._reported_before(incident):
+            self._reported.add(incident.number)
+            return
         now = time.monotonic()
         if len(self._recent) == MOST_AN_HOUR and now - self._recent[0] < 3600:
             text = "more than %d incidents in an hour: further ones are recorded, but not reported"
             report_once("notify often", text, MOST_AN_HOUR)
             return
-        self._recent.append(now)
-        if self._put(opening(incident, self.subject)):
+
+        def make() -> Message:
+            latest = (one for one in self._sheet.all() if one.number == incident.number)
+            return opening(next(latest, incident)._replace(ended=None), self._subject())
+
+        if self._put(make, self._settle_s if incident.kind == IncidentKind.SLOWDOWN else 0.0):
+            self._recent.append(now)
             self._reported.add(incident.number)
 
-    def close(self, incident: Incident) -> None:
-        """Report that an incident has ended, if its opening was reported. Returns at once."""
-        if incident.number in self._reported:
-            self._reported.discard(incident.number)
-            self._put(closing(incident, self.subject))
+    def _reported_before(self, incident: Incident) -> bool:
+        """Whether an earlier attempt has noticed the same: a restart loop goes on over attempts."""
+        if incident.kind != IncidentKind.RESTART_LOOP:
+            return False
+        attempt = self._subject().attempt - 1
+        return any(
+            one.kind == incident.kind and one.began == incident.began
+            for earlier, one in self._sheet.of_run(())
+            if earlier != attempt
+        )
 
     def shutdown(self, seconds: float) -> bool:
         """Send what waits, for so many `seconds` at most; return whether all of it is sent."""
@@ -302,13 +299,13 @@ class Notifier:
             self._waiting.put_nowait(None)
         return done
 
-    def _put(self, message: Message) -> bool:
-        if self._thread is None or self._closing.is_set():
+    def _put(self, make: Callable[[], Message], delay: float) -> bool:
+        if self._closing.is_set():
             return False
         with self._idle:
             self._unsent += 1
         try:
-            self._waiting.put_nowait(message)
+            self._waiting.put_nowait(Note(make, time.monotonic() + delay))
         except Full:
             self._done()
             report_once("notify queue", "%d notifications wait to be sent: another one is left out", MOST_WAITING)
@@ -323,11 +320,14 @@ class Notifier:
     def _work(self) -> None:
         self._look()
         while True:
-            message = self._waiting.get()
-            if message is None:
+            note = self._waiting.get()
+            if note is None:
                 return
-            for address in self._addresses:
-                self._send(address, message)
+            self._closing.wait(max(0.0, note.due - time.monotonic()))
+            with containing("notifications"):
+                message = note.make()
+                for address in self._addresses:
+                    self._send(address, message)
             self._done()
 
     def _look(self) -> None:

@@ -35,9 +35,9 @@ Explain = Callable[[Incident], Incident]
 class Listener(Protocol):
     """Is given each incident once when it opens and once when it has ended, on the keeper's thread: must not wait."""
 
-    def open(self, incident: Incident) -> object: ...
+    def opened(self, incident: Incident) -> object: ...
 
-    def close(self, incident: Incident) -> object: ...
+    def ended(self, incident: Incident) -> object: ...
 
 
 PATIENCE: Final = 3  # looks for which the opening of a hang is held back until it is known where it stands
@@ -150,11 +150,11 @@ class IncidentWatch:
                 del self._held_back[incident.number]
                 for listener in self._listeners:
                     with containing("the report of an incident"):
-                        listener.open(incident._replace(ended=None))
+                        listener.opened(incident._replace(ended=None))
         if over:
             for listener in self._listeners:
                 with containing("the report of an incident"):
-                    listener.close(incident)
+                    listener.ended(incident)
 
 
 def _attributes(incident: Incident) -> dict[str, types.AttributeValue]:

@@ -294,6 +294,11 @@ class FactSheet:
         earlier = self._earlier
         return () if earlier is None else (*earlier, self.gathered())
 
+    def labels(self) -> tuple[Mapping[str, Any], ...]:
+        """The attributes of the resource, and the hyperparameters, as they are known now."""
+        with self._adding:
+            return {} if self._resource is None else self._resource.attributes, dict(self._hyperparameters)
+
     def gathered(self) -> Facts:
         """The facts as they are known now."""
         hidden = secrets(os.environ)

@@ -16,7 +16,6 @@ from otel_goodput._journal.account import Account
 from otel_goodput._journal.facts import FactSheet, facts_of
 from otel_goodput._journal.incidents import IncidentSheet
 from otel_goodput._journal.journal import Journal
-from otel_goodput._journal.profiles import OfAttempt, profiles
 from otel_goodput._journal.usage import UsageSheet
 from otel_goodput._journal.usage_now import UsageNow
 from otel_goodput._live.keeper import Keeper
@@ -79,10 +78,6 @@ class LiveAccount:
             return self.ranks.usages()
         now = self._usage_now()
         return {} if now is None else {self._config.process_index: ("", now)}
-
-    def profiles(self) -> list[OfAttempt]:
-        """Return the profiles of the run so far."""
-        return [] if self.opened.run is None else profiles(self.opened.run)
 
     def before(self) -> int | None:
         """Return when the attempt before this one began, ns since the epoch; None if it left no facts."""

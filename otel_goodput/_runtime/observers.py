@@ -15,7 +15,7 @@ from otel_goodput._disruption.metadata import Maintenance, metadata_host
 from otel_goodput._disruption.notices import Notices
 from otel_goodput._disruption.signals import SIGNALS, Signals
 from otel_goodput._incidents.causes import Causes
-from otel_goodput._incidents.notify import Notifier, Subject, notifier_of
+from otel_goodput._incidents.notify import Notifier, Subject
 from otel_goodput._incidents.profiler import REQUEST, Profiler
 from otel_goodput._incidents.watch import Figures, IncidentWatch
 from otel_goodput._incidents.watchdog import Watchdog
@@ -115,10 +115,9 @@ class Observers:
         if config.leads and config.incidents is not None:
             self.incidents = IncidentWatch(config, tracer, spans, live.incidents, figures)
             self.incidents.explain_by(Causes(place, config.process_index, profiler).explain)
-            run = live.opened.run
-            subject = Subject(config.job_name, live.run_id, live.attempt + 1, "" if run is None else str(run.path))
-            self._notifier = notifier_of(config, subject, tracer.emitter.resource.attributes)
-            if self._notifier is not None and self._notifier.begin():
+            if config.notify and live.opened.run is not None:
+                subject = lambda: _subject(config, live)  # noqa: E731
+                self._notifier = Notifier(config, subject, live.incidents, live.facts.labels)
                 self.incidents.listen(self._notifier)
             tracer.hooks.at_tick(self.incidents.tick)
         self._signals: Signals | None = None
@@ -132,6 +131,8 @@ class Observers:
 
     def start(self, config: Config) -> None:
         """Listen to signals, to the platform and to the cluster."""
+        if self._notifier is not None:
+            self._notifier.begin()
         if self._signals is not None:
             self._signals.install()
             self._tracer.hooks.at_tick(self._signals.renew)  # libraries replace handlers silently
@@ -157,11 +158,13 @@ class Observers:
         self.notices.close(seconds / 4)
         self._integrations.remove()
         self._tracer.close_open()
+        if self._notifier is not None:
+            self._notifier.ending = True
         if self.incidents is not None:
             with containing("incidents"):
                 self.incidents.close()
-        if self._notifier is not None:
-            self._notifier.shutdown(seconds / 4)
+        if self._notifier is not None and not self._notifier.shutdown(seconds / 4):
+            logger.warning("an incident could not be reported before the end of the job")
         if self._usage is not None:
             self._usage.close(min(USAGE_S, until - time.monotonic()))
         self.device_clock.close(until - time.monotonic())
@@ -225,6 +228,12 @@ class Observers:
         if flops.backend_started():
             self._tracer.hooks.not_at_tick(self._find_peak)
             self._productivity.learn(Inputs(peak_flops=flops.peak_of_all()))
+
+
+def _subject(config: Config, live: LiveAccount) -> Subject:
+    """Return whose incidents are reported."""
+    run = live.opened.run
+    return Subject(config.job_name, live.run_id, live.attempt + 1, "" if run is None else str(run.path))
 
 
 def _finished(job: object) -> bool:

@@ -347,45 +347,6 @@ class ProcessFields(TypedDict):
     reason: str | None  # why it is not the account of all of them; None if that of a process was requested
 
 
-class GrownFields(TypedDict):
-    """A function whose share of the time grew."""
-
-    function: str  # its name
-    file: str  # its path
-    line: int  # where it was most often
-    inner: str | None  # the innermost function that it calls and that grew as much, with its file and line
-    share: float  # of the time, now
-    before: float  # in the baseline
-
-
-class FunctionFields(TypedDict):
-    """How much time a function took."""
-
-    function: str  # its name
-    file: str  # its path
-    line: int  # where it was most often
-    own: float  # share of the samples in which it was the innermost function
-    total: float  # in which it was open
-
-
-class ProfileFields(TypedDict):
-    """A profile of some steps."""
-
-    process: int  # index of the process
-    attempt: int  # number of the attempt, from 1
-    number: int  # of the profile in the attempt, from 1
-    cause: str  # why it was taken: ``profile`` on request, ``incident``
-    incident: int | None  # number of the incident
-    began_at: float  # in seconds since the epoch
-    seconds: float  # how long it took
-    steps: int  # that began meanwhile
-    samples: int  # of the training thread's stack
-    grown: list[GrownFields]  # the function that says most first; empty if none did, or there is no baseline
-    functions: list[FunctionFields]  # by their own time
-    trace: str | None  # folder of the trace, within that of the run
-    note: str  # what else there is to know
-
-
 class ReportFields(_AlwaysFields, total=False):
     """The account of a run."""
 
@@ -394,7 +355,6 @@ class ReportFields(_AlwaysFields, total=False):
     productivity_goodput: float | None  # the product of both and `goodput`
     objective: float  # the goodput that the run should have, if one was set
     error_budget_used: float | None  # unproductive time over what the objective allows; above 1: more than that
-    profiles: list[ProfileFields]  # where steps were profiled, by process and attempt
     processes: ProcessesFields  # if processes reported their paces
     ranks: RanksFields  # in the account of a job of several ranks
     process: ProcessFields  # in the account of one process of several

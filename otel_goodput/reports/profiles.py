@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from otel_goodput._journal.profiles import NO_INCIDENT, Function, Grown, Profile
-from otel_goodput._text.quantities import aligned, format_moment, percent, plural
+from otel_goodput._journal.profiles import NO_INCIDENT, Function, Grown, OfAttempt, Profile
+from otel_goodput._text.quantities import aligned, format_moment, percent
 from otel_goodput._text.redact import shown
 from otel_goodput.semconv import INCIDENT_SPAN
 
@@ -44,34 +44,21 @@ def growth(profile: Profile) -> str:
     return f"{shown(one.name)} ({shown(place(one))}) takes {share} of the time{inner}; before it took {before}."
 
 
-def section(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what the latest profiles say, from a report as JSON."""
-    taken = sorted(report.get("profiles") or (), key=lambda one: one["began_at"])
-    if not taken:
-        return
-    yield f"  profiles  {plural(len(taken), 'profile')}"
-    several = len({one["process"] for one in taken}) > 1
-    for one in taken[-LISTED:]:
-        whose = f"rank {one['process']}, " if several else ""
-        yield f"    {format_moment(one['began_at'])}, {whose}{one['cause']}: {_says(one)}"
-        if one["trace"]:
-            yield f"      trace: {one['trace']}"
+def lines(profiles: Sequence[OfAttempt], *, processes: bool) -> Iterator[str]:
+    """Yield a line for each of the latest profiles of a run; `processes`: also say of which process it is."""
+    for process, attempt, profile in sorted(profiles, key=lambda one: -one.profile.began)[:LISTED]:
+        whose = f"rank {process}, " if processes else ""
+        text = growth(profile) or _most(profile)
+        trace = f" Trace: {shown(profile.trace)}" if profile.trace else ""
+        when = format_moment(profile.began / 1e9)
+        yield f"{when}, {whose}attempt {attempt} ({shown(profile.cause)}): {text}{trace}"
 
 
-def _says(profile: Mapping[str, Any]) -> str:
-    """Return what grew, or else took the most time, of a profile as JSON."""
-    if profile["grown"]:
-        first = profile["grown"][0]
-        before = percent(first["before"], 1)
-        return f"{_named(first)} takes {percent(first['share'], 1)} of the time; before it took {before}"
-    if not profile["functions"]:
-        return "no samples"
-    first = profile["functions"][0]
-    return f"no function is known to have grown; {percent(first['own'], 1)} of the time is {_named(first)}"
-
-
-def _named(function: Mapping[str, Any]) -> str:
-    return f"{function['function']} ({'/'.join(Path(function['file']).parts[-2:])}:{function['line']})"
+def _most(profile: Profile) -> str:
+    if not profile.functions:
+        return "no samples."
+    one = profile.functions[0]
+    return f"no function's share is known to have grown; most time is spent in {shown(one.name)} ({shown(place(one))})."
 
 
 def to_json(process: int, attempt: int, profile: Profile, most: int = SHOWN) -> dict[str, Any]:

@@ -14,14 +14,13 @@ from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.totals import Totals, partition_html
 from otel_goodput._journal.facts import Facts, summed
 from otel_goodput._journal.notes import DAMAGED, Note, Statement
-from otel_goodput._journal.profiles import OfAttempt
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
 from otel_goodput._text.redact import shown
 from otel_goodput._timeline.damage import Damage
 from otel_goodput._timeline.run_state import Culprit, RunState, live
 from otel_goodput.errors import GoodputError
-from otel_goodput.reports import incidents, profiles, rolling, text
+from otel_goodput.reports import incidents, rolling, text
 from otel_goodput.reports.fields import ProcessFields, ReportFields
 from otel_goodput.reports.ranks import RankWaits, without_guesses
 from otel_goodput.reports.text import doubts, sentence
@@ -151,7 +150,6 @@ class Report:
     ranks: RankWaits | None = None  # of the account of a job of several ranks
     process: OneProcess | None = None  # of the account of one process of several
     incidents: Sequence[tuple[int, Incident]] = ()  # each with its attempt, counted from 0
-    profiles: Sequence[OfAttempt] = ()  # of all its processes
     page: Callable[[Report], str] | None = field(default=None, compare=False)  # makes the page; a run's report has it
 
     @property
@@ -182,8 +180,6 @@ class Report:
             answer["process"] = self.process.to_json()
         if self.facts:
             answer["configurations"] = _configurations(self.facts)
-        if self.profiles:
-            answer["profiles"] = [profiles.to_json(*one) for one in self.profiles]
         answer["incidents"] = [incidents.to_json(one, attempt) for attempt, one in self.incidents]
         answer["rolling"] = rolling.to_json(self.totals.recent)
         for partition in (answer, *answer["windows"], *answer["rolling"]):

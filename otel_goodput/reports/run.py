@@ -21,7 +21,6 @@ from otel_goodput._journal.facts import Facts, read_facts
 from otel_goodput._journal.incidents import ends_of, incidents_of
 from otel_goodput._journal.mirror import Mirror, open_filesystem, plain
 from otel_goodput._journal.notes import Note, RecordedReasons, in_force, read_notes, read_reasons
-from otel_goodput._journal.profiles import profiles
 from otel_goodput._journal.rundir import MOST, ListedRun, RunDirectory, folder_name, runs
 from otel_goodput._journal.usage import read_paces
 from otel_goodput._metrics.productivity import Inputs, read_inputs
@@ -209,8 +208,7 @@ class RecordedRun:
         if question.others:
             ends = ends_of(totals.history) | ({} if state == RUNNING else {attempt: source.last_sign})
             wrong = [each for each in incidents_of(folder, process, ends) if each[1].opened <= moment]
-            taken = [one for one in profiles(folder) if one.profile.began <= moment]
-            report = replace(report, incidents=wrong, profiles=taken)
+            report = replace(report, incidents=wrong)
         return report, sidecars
 
     def _job(self, leader: Report, count: int, question: Question, *, exact: bool) -> Job | str:

@@ -10,7 +10,7 @@ from otel_goodput._journal.notes import Note
 from otel_goodput._text.quantities import format_duration, format_moment, percent, plural
 from otel_goodput._text.redact import shown
 from otel_goodput._timeline.run_state import DIED, FAILED, RUNNING, SILENT
-from otel_goodput.reports import incidents, profiles, ranks_text
+from otel_goodput.reports import incidents, ranks_text
 from otel_goodput.reports.rolling import length_of, shorter
 from otel_goodput.semconv import CATEGORIES, Category, ClockState
 
@@ -219,7 +219,6 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     for section in (
         *of_ranks,
         incidents.section,
-        profiles.section,
         steps,
         disruptions,
         processes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from otel_goodput import semconv
-from otel_goodput.semconv import Category, ClockState, JobState, Reason
+from otel_goodput.semconv import Category, ClockState, IncidentKind, JobState, Reason
 
 from .stories import Figure, RunMetric
 
@@ -11,6 +11,14 @@ HOUR = {semconv.GOODPUT_WINDOW: "1h"}
 ACTIVITIES = {"in_step": semconv.IN_STEP, "elsewhere": semconv.BETWEEN_STEPS}
 LOADING = {**HOUR, semconv.GOODPUT_CATEGORY: Category.DATA_LOADING}
 LOADS_LATE = {semconv.GOODPUT_RANK: "5", semconv.GOODPUT_CATEGORY: Category.DATA_LOADING}
+INCIDENT = {
+    semconv.GOODPUT_INCIDENT_KIND: IncidentKind.HANG,
+    semconv.GOODPUT_INCIDENT_CAUSE: Category.DATA_LOADING,
+    semconv.GOODPUT_RANK: "5",
+    semconv.GOODPUT_INCIDENT_LINE: "dataset.py:41",
+}
+SLOWDOWN = {**INCIDENT, semconv.GOODPUT_INCIDENT_KIND: IncidentKind.SLOWDOWN}
+INCIDENT_COST = (semconv.GOODPUT_INCIDENT_KIND, semconv.GOODPUT_INCIDENT_CAUSE)
 SHOWN_CLOCKS = (ClockState.DEVICE, ClockState.UNKNOWN)
 SHOWN_STATES = (JobState.RUNNING, JobState.ENDED)
 
@@ -38,6 +46,7 @@ HEALTHY: dict[str, Figure] = {
     "ideal": flat(20), "at_risk": sawtooth(20),
     "loading": flat(0.01), "crashes": flat(0), "device": flat(1), "unknown": lambda minute: None,
     "waited": flat(0), "running": flat(1), "ended": flat(0), "heard": growing(0), "whole": flat(0.9), "highest": float,
+    "incident": lambda minute: None, "slowdown": lambda minute: None, "cost": lambda minute: None,
 }  # fmt: skip
 
 
@@ -78,6 +87,12 @@ def run(name: str = "run-7", **figures: Figure) -> list[RunMetric]:
         # Of hundreds of ranks, each of which is the last one now and then.
         RunMetric(name, semconv.RANK_WAIT, growing(0), {**LOADS_LATE, semconv.GOODPUT_RANK: semconv.OTHER_RANKS}),
         RunMetric(name, semconv.LAST_SIGN, figure["heard"]),
+        RunMetric(name, semconv.INCIDENT_ACTIVE, figure["incident"], INCIDENT),
+        RunMetric(name, semconv.INCIDENT_ACTIVE, figure["slowdown"], SLOWDOWN),
+        *(
+            RunMetric(name, semconv.INCIDENT_COST, figure["cost"], {key: attributes[key] for key in INCIDENT_COST})
+            for attributes in (INCIDENT, SLOWDOWN)
+        ),
     ]
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from boards import naming
 from otel_goodput import semconv
-from otel_goodput.semconv import METRICS, Metric
+from otel_goodput.semconv import METRICS, IncidentKind, Metric
 
 from .written import ABSENCE, OTLP_POLICIES, POLICIES, load, selections
 
@@ -28,6 +28,11 @@ _RUN_LABELS = {
     "prometheus": "goodput_run_id", "grafana": "goodput_run_id", "cloud": "namespace", "otlp": "goodput_run_id",
 }  # fmt: skip
 PLACES = tuple(_RUN_LABELS)
+# Alerts that have the labels of incidents of these kinds.
+INCIDENTS = {
+    "JobIncident": (IncidentKind.HANG, IncidentKind.RESTART_LOOP),
+    "JobSlowdown": (IncidentKind.SLOWDOWN,),
+}
 IN_THE_SAME_WORDS = ("grafana", "otlp")  # as Prometheus' rules
 _QUOTED = re.compile(r'\{"([\w./]+)"(?:, )?')
 _KEY = re.compile(r'"([a-z]+\.[\w.]+)"(?=[!=,)])')  # of an attribute that keeps its dots
@@ -195,6 +200,10 @@ def _examination(place: str, stories: Sequence[Story], rules: Mapping[str, Any])
         labels = {"alertname": alert, "alertstate": "firing", "job": "llama", run_label: run}
         if rank:
             labels[naming.label(semconv.GOODPUT_RANK)] = rank
+        for run_metric in (one for story in stories for one in story.metrics if one.run == run):
+            kind = run_metric.attributes.get(semconv.GOODPUT_INCIDENT_KIND)
+            if kind in INCIDENTS.get(alert, ()) and run_metric.metric == semconv.INCIDENT_ACTIVE:
+                labels |= {naming.label(key): value for key, value in run_metric.attributes.items()}
         text = ", ".join(f"{key}={json.dumps(value)}" for key, value in {**labels, **severities[alert]}.items())
         return {"labels": f"ALERTS{{{text}}}", "value": 1}
 

@@ -29,9 +29,10 @@ def between(begin: int, end: int) -> dict[str, Figure]:
     }
 
 
-RULES = 10
+RULES = 12
 GOODPUT, HANG, LOOP = "GoodputBelowTarget of run-7", "TrainingHang of run-7", "RestartLoop of run-7"
 SLOW = "JobWaitsForRank of run-7, rank 5"
+WRONG, SLOWER = "JobIncident of run-7, rank 5", "JobSlowdown of run-7, rank 5"
 CLOCK, GONE = "ClockUnknown of run-7", "RunGone of run-7"
 REPEATED = "died, and its last values stay a while"  # as a collector that is scraped has them
 LOOPING = stairs(30, 45, 60)
@@ -72,6 +73,14 @@ STORIES = {
     "a rank that is slow for a while": Story(
         run(waited=lambda minute: 30.0 * min(max(0, minute - 60), 2)), {60: set(), 61: {SLOW}, 70: {SLOW}, 73: set()}
     ),
+    "an incident": Story(
+        run(incident=lambda minute: float(60 <= minute < 90), cost=flat(125)), {59: set(), 60: {WRONG}, 90: set()}
+    ),
+    "an incident whose cost is not known": Story(run(incident=flat(1)), {0: {WRONG}, 179: {WRONG}}),
+    "an incident in an attempt that died": Story(
+        run(incident=lambda minute: 1.0 if minute < 60 else None), {59: {WRONG}, 65: set()}, (0, 60)
+    ),
+    "a slowdown": Story(run(slowdown=lambda minute: float(minute >= 30), cost=flat(0)), fires(SLOWER, 30)),
     "no clock": Story(run(**between(0, MINUTES)), fires(CLOCK, 15)),
     # The last value of the device's clock is there for five minutes more.
     "a clock that is lost and found": Story(run(**between(60, 90)), fires(CLOCK, 80, 90)),

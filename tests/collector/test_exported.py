@@ -59,9 +59,9 @@ def trained(directory: Path, **settings: Any) -> Iterator[None]:
     assert recorder.tracer is not None
     recorder.tracer.hooks.compile_cache.use()
     meter = recorder.meter_provider.get_meter(semconv.SCOPE_NAME)
-    register_incidents(
-        meter, lambda: [Incident(1, semconv.IncidentKind.HANG, Source(STEP, rank=5), 1, 2, line="a.py:1")]
-    )
+    kinds = enumerate(semconv.INCIDENT_KINDS)
+    incidents = [Incident(number, kind, Source(STEP, rank=5), 1, 2, line="a.py:1") for number, kind in kinds]
+    register_incidents(meter, lambda: incidents)
     register_ranks(meter, lambda: {Cause(5, DATA_LOADING_TIME, ""): 10**10, Cause(6, DATA_LOADING_TIME, ""): 1})
     register_usage(meter, lambda: {0: ("", UsageNow(*[1] * len(UsageNow._fields)))})
     recorder.tracer.hooks.waits = dict.fromkeys(semconv.SCHEDULING_STAGES, 10**9)

@@ -98,6 +98,7 @@ LABELS = {
 
 WINDOWS = [*Settings.windows.usual.split(","), *map(window_name, OBJECTIVE_WINDOWS)]
 VALUES = {
+    "goodput_incident_kind": {*semconv.INCIDENT_KINDS},
     "goodput_category": {*semconv.CATEGORIES},
     "goodput_activity": {*semconv.ACTIVITIES},
     "goodput_window": {semconv.WINDOW_RUN, *WINDOWS},

@@ -210,14 +210,6 @@ def test_a_command_has_a_living_job_profiled(record: Record, capsys: pytest.Capt
     assert {"goodput.profile.cause": "profile", "goodput.profile.path": "journal/a0000-p0000-000001.profile"} in events
     assert attributes(root)
     assert cli.main(command) == 1 and "is not running" in capsys.readouterr().err
-    assert cli.main(["report", str(recording.folder)]) == 0
-    report = capsys.readouterr().out
-    assert re.search(r"^  profiles  \d profiles$", report, re.MULTILINE)
-    assert re.search(
-        r"^    .*, profile: no function is known to have grown; \S+ % of the time is train \(", report, re.M
-    )
-    assert cli.main(["report", str(recording.folder), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["profiles"][0] == profile
 
 
 def test_what_another_rank_asks_for_an_incident_counts_as_automatic(run: RunDirectory, loop: Loop) -> None:

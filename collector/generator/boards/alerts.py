@@ -27,7 +27,7 @@ from boards.slots import (
 from otel_goodput import semconv
 from otel_goodput._settings.options import Settings
 from otel_goodput._text.durations import NS, parse_duration, window_name
-from otel_goodput.semconv import Category, ClockState, JobState, Phase, Reason
+from otel_goodput.semconv import Category, ClockState, IncidentKind, JobState, Phase, Reason
 
 CRITICAL: Final = "critical"
 WARNING: Final = "warning"
@@ -46,7 +46,17 @@ BURNS: Final = ((1, "3d", "6h"),)
 _SLOW: Final = ("JobWaitsForRank", "ExposedDataLoading", "GoodputBelowTarget", "ErrorBudgetBurns")
 # Alerts, and those of the same run that need not be reported while they fire, because they say why.
 EXPLAINS: Final[Mapping[str, Sequence[str]]] = {
-    GONE: ("RestartLoop", "ProgressAtRisk", *_SLOW, "ErrorBudgetBurnsFast", "ClockUnknown"),
+    GONE: (
+        "JobIncident",
+        "JobSlowdown",
+        "RestartLoop",
+        "ProgressAtRisk",
+        *_SLOW,
+        "ErrorBudgetBurnsFast",
+        "ClockUnknown",
+    ),
+    "JobIncident": ("TrainingHang", "RestartLoop", "JobSlowdown", "ProgressAtRisk", *_SLOW, "ErrorBudgetBurnsFast"),
+    "JobSlowdown": _SLOW,
     "TrainingHang": ("ProgressAtRisk", *_SLOW, "ErrorBudgetBurnsFast"),
     "RestartLoop": ("GoodputBelowTarget", "ErrorBudgetBurns", "ErrorBudgetBurnsFast"),
     "JobWaitsForRank": ("ExposedDataLoading", "GoodputBelowTarget", "ErrorBudgetBurns"),
@@ -153,6 +163,23 @@ def _clock_unknown(words: Dialect) -> str:
     return f"{unknown} > 0\nunless\n({' or '.join(others)})"
 
 
+def _incident(kind: str) -> Callable[[Dialect], str]:
+    """An expression: open incidents of a kind, with the time that such ones have cost."""
+
+    def expression(words: Dialect) -> str:
+        only, of = (
+            {semconv.GOODPUT_INCIDENT_KIND: kind},
+            (semconv.GOODPUT_INCIDENT_KIND, semconv.GOODPUT_INCIDENT_CAUSE),
+        )
+        where = (semconv.GOODPUT_RANK, semconv.GOODPUT_INCIDENT_LINE)
+        active = f"{words.of_run('max', words.select(semconv.INCIDENT_ACTIVE, only), [*of, *where])} > 0"
+        cost = words.of_run("max", words.select(semconv.INCIDENT_COST, only), of)
+        same = ", ".join([*words.run, *map(words.key, of)])
+        return f"({active}) * on ({same}) group_left () {cost}\nor\n({active}) * 0"
+
+    return expression
+
+
 def _burns(*pairs: tuple[float, str, str]) -> Callable[[Dialect], str]:
     """An expression: both windows of one of the `pairs` (factor, long one, short one) burn the budget so fast."""
 
@@ -186,7 +213,47 @@ def _in_words(pairs: Sequence[tuple[float, str, str]]) -> str:
 def rules() -> list[Rule]:
     share, seconds = "{{ $value | humanizePercentage }}", "{{ $value | humanizeDuration }}"
     times = '{{ $value | printf "%.1f" }}'
+    kind, cause, rank, line = (
+        f"$labels.{label(key)}"
+        for key in (
+            semconv.GOODPUT_INCIDENT_KIND,
+            semconv.GOODPUT_INCIDENT_CAUSE,
+            semconv.GOODPUT_RANK,
+            semconv.GOODPUT_INCIDENT_LINE,
+        )
+    )
+    where = f"{{{{ with {rank} }}}} of rank {{{{ . }}}}{{{{ end }}}}{{{{ with {line} }}}} at {{{{ . }}}}{{{{ end }}}}"
+    wrong = f"{{{{ {kind} }}}}, {{{{ {cause} }}}}{where}; such incidents have cost {seconds} in this attempt"
     return [
+        Rule(
+            name="JobIncident",
+            title="Incident",
+            severity=CRITICAL,
+            hold_min=0,
+            expression=_incident(Except(IncidentKind.SLOWDOWN)),
+            value=wrong,
+            means="The job itself has noticed that something is wrong: no step is completed, or attempt after attempt "
+            "ends without progress. The labels say what most of the lost time goes to, and, if they are known, the "
+            "rank and the line. There is one alert for each incident; if more becomes known, it is another one.",
+            look=(
+                "`otel-goodput stacks`: where does each rank stand, and which one do the others wait for?",
+                "`otel-goodput report`: since when, what it costs, and what speaks for the cause.",
+            ),
+        ),
+        Rule(
+            name="JobSlowdown",
+            title="Training has become slower",
+            severity=WARNING,
+            hold_min=0,
+            expression=_incident(IncidentKind.SLOWDOWN),
+            value=wrong,
+            means="Steps, or what is between them, take longer than they did before in the same attempt. The labels "
+            "say what takes longer, and, if they are known, the rank and the line.",
+            look=(
+                "`otel-goodput report`: since when, how much longer, and what speaks for the cause.",
+                "`otel-goodput profile`: which function has become slow?",
+            ),
+        ),
         Rule(
             name="GoodputBelowTarget",
             title="Goodput below target",
