@@ -104,6 +104,15 @@ class Ledger(State):
         """The START events of the phases that are open."""
         return tuple(self._phase_history.opened.values())
 
+    @property
+    def latest(self) -> Event | None:
+        """The START of the open phase that began last; None if none is open. Needs no lock."""
+        opened = self._phase_history.opened
+        try:
+            return next(reversed(opened.values()), None)
+        except RuntimeError:  # it changes
+            return None
+
     def feed(self, events: Iterable[Item]) -> None:
         """Take events, in order of arrival."""
         single: list[Event] = []

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 
 from otel_goodput._accounting import rules
@@ -21,14 +22,17 @@ from otel_goodput._accounting.stats import median
 from otel_goodput._incidents.collectives import about
 from otel_goodput._incidents.timer import timer
 from otel_goodput._journal.account import Account
+from otel_goodput._journal.requests import DONE, REFUSED, Request, Respond
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.stacks import DUMP, MOVED_ON, Dump, StacksFile, header, parse, read_stacks, stacks_of
 from otel_goodput._runtime.files import named
 from otel_goodput._runtime.guard import contain, report_once
 from otel_goodput._settings.options import OFF
 from otel_goodput._text.durations import NS
-from otel_goodput._text.redact import redact
+from otel_goodput._text.redact import redact, redacting_logger
 from otel_goodput.semconv import PHASES
+
+logger = redacting_logger(__name__)
 
 LEAST_NS: Final = 30 * NS  # no limit of `auto` is shorter
 FACTOR: Final = 10  # times the usual step, or the longest time without a sign that was seen in a phase
@@ -41,7 +45,14 @@ DUMPS: Final = (1, 2, 4)  # times the limit, after which stacks are written
 LATER_S: Final = 1.0  # the timer is set so much after the limit
 EVERY: Final = 6  # part of the limit after which it is set again
 SOONEST_S: Final = 1.0
+HASTE_NS: Final = NS // 2  # if phases with other limits begin and end all the time, it is set no sooner again
 ABSENT_NS: Final = 5 * NS  # if the keeper itself has not run for so long, the process was stopped, or the GIL was held
+STACKS_REQUEST: Final = "stacks"  # the kind of a request of ``otel-goodput stacks --now``
+YIELDED: Final = "watchdog"  # the kind of a note
+_YIELDED: Final = (
+    "The program uses faulthandler.dump_traceback_later() itself, so that this package leaves that timer alone. If a "
+    "process hangs in a call of C that holds Python's lock (GIL), its stacks are not written."
+)
 AGAIN_NS: Final = 5 * NS
 _LOCK_S: Final = 0.05
 _CLOSED_S: Final = 0.5
@@ -51,6 +62,12 @@ _START: Final = "start"
 _BETWEEN: Final = "between steps"
 _STEPPING: Final = "step"
 _OF_STEPS: Final = (rules.STEP, rules.DATA_LOADING)
+
+
+@lru_cache(512)
+def _shown(name: str) -> str:
+    """Return the name of a thread without secrets."""
+    return redact(name)[:100]
 
 
 class _Situation:
@@ -102,13 +119,15 @@ class Watchdog:
         self._written = 0  # dumps of this standstill
         self._since = self._looked = 0  # ns, monotonic
         self._limit = 0
+        self._key = 0  # of the phase that began last, at the latest look
         self._due = self._set_at = 0  # of the timer
         self._again = 0  # when it may be set, if the disk could not be written
         self._looking = threading.Lock()
         self._pid = os.getpid()
-        self._closed = option == OFF
+        self._closed = False
+        self._off = option == OFF  # then it only answers requests
         self._package = str(named(__file__).parent.parent)
-        if not self._closed:
+        if not self._off:
             timer.install()
 
     # --- answers ------------------------------------------------------------------------------------------------------
@@ -121,11 +140,29 @@ class Watchdog:
         """Return for how long nothing has begun or ended, and the limit of that, ns; zeros if nothing is watched."""
         return (time.monotonic_ns() - self._since, self._limit) if self._limit else (0, 0)
 
+    def answer(self, request: Request, respond: Respond) -> None:
+        """Write the stacks for a request; see :class:`~otel_goodput._journal.requests.Inbox`."""
+        if self._closed or self._place()[0] is None or not self._looking.acquire(timeout=_CLOSED_S):
+            respond(REFUSED, "the recording ends")
+            return
+        try:
+            if self._off:
+                self._situation = self._observe()
+            self._add(time.monotonic_ns(), requested=request.id)
+            name = "" if self._file is None else self._file.path.name
+            if self._off:
+                self._drop_file()
+            respond(DONE, file=name)
+        except OSError as error:
+            respond(REFUSED, f"the stacks cannot be written: {error.strerror or error}")
+        finally:
+            self._looking.release()
+
     # --- the keeper's thread ------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
         """Look whether training moves; for the keeper's thread."""
-        if self._closed or os.getpid() != self._pid or not self._looking.acquire(blocking=False):
+        if self._closed or self._off or os.getpid() != self._pid or not self._looking.acquire(blocking=False):
             return
         try:
             self._look(time.monotonic_ns())
@@ -152,19 +189,35 @@ class Watchdog:
             self._stop()
             self._drop_file()
             self._looking.release()
-        timer.remove(self)
+        if not self._off:
+            timer.remove(self)
+
+    def _steadily(self, now: int) -> bool:
+        """Whether one step has followed another since the look before, and there is nothing to do."""
+        latest = self._account.ledger.latest
+        if latest is None or latest.phase not in _OF_STEPS or latest.flags or latest.key == self._key:
+            return False
+        self._key = latest.key
+        if self._written or not self._stepped or not self._situation.stepping or now - self._looked > ABSENT_NS:
+            return False
+        self._since = self._looked = now
+        return now - self._set_at < self._limit // EVERY
 
     def _look(self, now: int) -> None:
-        before, absent = self._situation, now - self._looked if self._looked else 0
-        self._looked = now
         if (file := self._file) is not None and not file.ours:
             timer.stop(self)
             self._drop_file()
+        elif file is not None and self._steadily(now):
+            return
+        before, absent = self._situation, now - self._looked if self._looked else 0
+        self._looked = now
         fired = file is not None and file.written and self._stop()
         situation = self._observe()
         if situation.keys != before.keys:
             self._moved(before, situation, now)
         self._situation = situation
+        if timer.yielded and self._account.notes.add(YIELDED, _YIELDED):
+            logger.info("%s", _YIELDED)
         if not situation.job or situation.excluded:
             self._stop()
             self._limit = 0
@@ -173,7 +226,8 @@ class Watchdog:
         if absent > ABSENT_NS and not fired:
             self._since = min(now, self._since + absent)  # the process was stopped: so were its steps
         if self._written < len(DUMPS) and now - self._since >= self._limit * DUMPS[self._written]:
-            self._dump(now)
+            self._written += 1
+            self._latest = self._add(now)
         elif not self._written:
             self._wind(now)
 
@@ -235,7 +289,8 @@ class Watchdog:
         due = self._since + self._limit + round(LATER_S * NS)
         running = timer.is_set(self)
         late = abs(due - self._due) >= max(self._limit // EVERY, SOONEST_S * NS)
-        if running and (not late or (now - self._set_at < SOONEST_S * NS and self._due - now > 2 * SOONEST_S * NS)):
+        hasty = now - self._set_at < HASTE_NS and self._due - now > 2 * SOONEST_S * NS
+        if running and (not late or hasty):
             return
         # It goes on running while its record is written: afterwards the training thread may not give the GIL back.
         if (not running or self._due - now < SOONEST_S * NS // 2) and self._stop():
@@ -263,25 +318,24 @@ class Watchdog:
             self._latest = next(reversed(read_stacks(run, attempt, self._account.journal.process)), self._latest)
         return True
 
-    def _dump(self, now: int) -> None:
-        """Write the stacks."""
+    def _add(self, now: int, **more: str) -> Dump | None:
+        """Write the stacks, and return them."""
         self._stop()
-        self._written += 1
         training, frames = self._training(), sys._current_frames()
         try:
             text = stacks_of(frames, training)
         finally:
             frames.clear()  # they keep what the local variables hold
         self._about = about(self._account.journal.process)
-        members = self._members(self._account.clock(), now)
-        data = header(DUMP, **members) + text.encode()
-        self._latest = next(iter(parse(data, self._place()[1], self._account.journal.process)), None)
+        members = {**self._members(self._account.clock(), now), **more}
         if (file := self._opened()) is not None:
             file.add(DUMP, text, **members)
+        data = header(DUMP, **members) + text.encode()
+        return next(iter(parse(data, self._place()[1], self._account.journal.process)), None)
 
     def _members(self, moment: int, now: int) -> dict[str, Any]:
         situation, training = self._situation, self._training()
-        threads = {f"{thread.ident:x}": redact(thread.name)[:100] for thread in threading.enumerate() if thread.ident}
+        threads = {f"{thread.ident:x}": _shown(thread.name) for thread in threading.enumerate() if thread.ident}
         return {
             "time": moment,
             "since": self._account.clock() - (now - self._since),

@@ -10,6 +10,7 @@ import errno
 import hashlib
 import os
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any, Final
 from otel_goodput._journal.journal import Journal
 from otel_goodput._journal.records import HEADER_SIZE, SEGMENT_NAME, SIZE
 from otel_goodput._journal.rundir import IDENTITY_FILE, JOB, REASONS_FILE, RunDirectory, bound, owner
+from otel_goodput._journal.stacks import settled
 from otel_goodput._runtime import files
 from otel_goodput._runtime.guard import report_once, started
 from otel_goodput._runtime.installation import install_command
@@ -346,6 +348,10 @@ class Mirror:
             # A spare segment has no header until it is used.
             if path.suffix == ".segment" and not any(file.read(HEADER_SIZE)):
                 return None, _UNUSED
+            if path.suffix == ".stacks":
+                content = settled(files.whole(file, path, bound(path.name) or 0))
+                state = len(content), zlib.crc32(content)
+                return (content if state != self._sent.get(path) else None, state) if content else (None, _UNUSED)
             about = os.fstat(file.fileno())
             if about.st_nlink > 1:
                 raise OSError(errno.EPERM, "it is a link to another file", str(path))

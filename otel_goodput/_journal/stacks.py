@@ -30,12 +30,13 @@ MOVED_ON: Final = "moved on"  # training goes on
 
 MOST_WRITTEN: Final = 2 * files.MIB  # beyond, the stacks of another standstill replace all before
 LAID: Final = 64 * files.KIB  # reserved on disk, so that stacks can be written when it is full
+_BEGIN: Final = b"Thread 0x"
 DEEPEST: Final = 100  # innermost frames of a thread, as many as faulthandler writes,
 OUTERMOST: Final = 10  # and outermost ones of a deeper stack
 MOST_THREADS: Final = 500
 _MOST_FRAMES: Final = 200  # read of a thread
 _MOST_DUMPS: Final = 100
-_WALKED: Final = 100_000
+_WALKED: Final = 20_000
 _BLOCK: Final = 1024  # an armed record is padded to a multiple, so that the next one covers it
 _LONGEST: Final = 500  # characters of a name, as in faulthandler
 _THREAD: Final = re.compile(r"(?:Current thread|Thread) 0x([0-9a-f]{1,16})(?: \[(.*)\])? \(most recent call first\)")
@@ -203,7 +204,7 @@ class StacksFile:
         before = os.pread(self.descriptor, STACKS, 0).rstrip(b"\0")
         self._end = len(before)  # of what is kept
         self._armed = 0  # bytes of the record after that, of which the timer may write the stacks
-        self.any = b"Thread 0x" in before  # there are stacks
+        self.any = _BEGIN in before  # there are stacks
         if hasattr(os, "posix_fallocate"):
             with suppress(OSError):  # the disk is full, or its file system cannot do that
                 os.posix_fallocate(self.descriptor, 0, LAID)
@@ -265,6 +266,13 @@ class StacksFile:
                 os.close(self.descriptor)
         if not self.any:
             files.remove(self.path)
+
+
+def settled(data: bytes) -> bytes:
+    """Return the content of a file without a record at its end that nothing follows: it is written again and again."""
+    data = data.rstrip(b"\0")
+    at = data.rfind(f'{MARK}{{"kind": "{ARMED}"'.encode())
+    return data if at < 0 or _BEGIN in data[at:] else data[:at]
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from otel_goodput._incidents.causes import Causes
 from otel_goodput._incidents.notify import Notifier, Subject
 from otel_goodput._incidents.profiler import REQUEST, Profiler
 from otel_goodput._incidents.watch import Figures, IncidentWatch
-from otel_goodput._incidents.watchdog import Watchdog
+from otel_goodput._incidents.watchdog import STACKS_REQUEST, Watchdog
 from otel_goodput._integrations import Integrations
 from otel_goodput._integrations.device_clock import DeviceClock
 from otel_goodput._integrations.usage import UsageSampler
@@ -108,6 +108,7 @@ class Observers:
             self._announce,
         )
         self.requests.on(REQUEST, profiler.answer)
+        self.requests.on(STACKS_REQUEST, self.watchdog.answer)
         tracer.hooks.at_tick(self.device_clock.poll, self._integrations.poll, self._find_peak)
         tracer.hooks.at_tick(self.requests.look, profiler.look)
         self.incidents: IncidentWatch | None = None

@@ -87,7 +87,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "stacks": Command(
         "stacks",
         "print where each rank of a job stands still, by the stacks of its threads",
-        ("stacks", "stacks runs/job-17 --all", "stacks gs://bucket/runs --run job-17 --json"),
+        ("stacks", "stacks runs/job-17 --now", "stacks gs://bucket/runs --run job-17 --json"),
         (DAMAGED,),
     ),
     "collector": Command(

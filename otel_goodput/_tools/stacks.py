@@ -12,16 +12,21 @@ from pathlib import Path
 from typing import Final
 
 from otel_goodput._incidents.collectives import RAS, RECORDER
+from otel_goodput._incidents.watchdog import STACKS_REQUEST
+from otel_goodput._journal import requests
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_moment
 from otel_goodput._text.redact import shown
-from otel_goodput._tools.arguments import add_directory, add_json, add_run, named_as, named_runs, only
+from otel_goodput._tools.arguments import add_directory, add_json, add_run, named_as, named_runs, only, place
 from otel_goodput._tools.commands import DAMAGED
+from otel_goodput._tools.profile import awaited, chosen
+from otel_goodput.errors import ConfigurationError
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.stacks import Standstill, standstill
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
+NOW_S: Final = 5.0  # processes look for requests once a second
 RAS_S: Final = 3.0  # for NCCL to gather what all ranks say
 _LINE: Final = 4096
 _STATUS: Final = 64 * files.KIB
@@ -39,14 +44,21 @@ def add_stacks_arguments(parser: argparse.ArgumentParser) -> None:
     words = "attempt N, counted from 1 (default: the latest)"
     parser.add_argument("--attempt", type=named_as("number", _attempt), metavar="N", help=words)
     parser.add_argument("--all", action="store_true", help="print the stacks of all threads of all ranks")
+    words = "have all ranks of a living job write their stacks now, whether they stand still or not"
+    parser.add_argument("--now", action="store_true", help=words)
     add_json(parser)
 
 
 def run_stacks(options: argparse.Namespace) -> int:
     """Print where the ranks of a run stand still, and return 0, or 3 if a file of theirs cannot be read."""
-    with named_runs(options) as runs:
-        run = only(runs)
-        still = standstill(run, None if options.attempt is None else options.attempt - 1)
+    if options.now and options.attempt is not None:
+        raise ConfigurationError("--now is about the attempt that runs: it cannot be combined with --attempt")
+    if options.now:
+        run, still = _now(options)
+    else:
+        with named_runs(options) as runs:
+            run = only(runs)
+            still = standstill(run, None if options.attempt is None else options.attempt - 1)
     traces, status = _recorders(still), _ras(run, still)
     if options.json:
         traced = [{"rank": rank, "path": path, "bytes": size, "written": at} for rank, path, size, at in traces]
@@ -61,6 +73,16 @@ def run_stacks(options: argparse.Namespace) -> int:
     for name, error in still.unread:
         print(f"otel-goodput: {shown(name)} cannot be read: {shown(str(error))}", file=sys.stderr)
     return DAMAGED if still.unread else 0
+
+
+def _now(options: argparse.Namespace) -> tuple[RecordedRun, Standstill]:
+    """Have all ranks write their stacks; those that do not answer in time are named."""
+    folder, attempt, alive = chosen(place(options), options.run_id)
+    request = requests.make(STACKS_REQUEST, attempt)
+    requests.post(folder, request)
+    awaited(folder, request, alive, NOW_S, "waiting for stacks")
+    run = RecordedRun(folder)
+    return run, standstill(run, attempt, request=request.id)
 
 
 def _recorders(still: Standstill) -> list[tuple[int, str, int, float]]:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from otel_goodput._accounting.events import NO_STEP, NONBLOCKING
+from otel_goodput._accounting.rules import CUSTOM_PHASE, JOB, PART
 from otel_goodput._journal import records
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.stacks import Dump, Frame, Place, Thread, read_stacks
@@ -17,7 +19,7 @@ from otel_goodput._text.quantities import format_duration, format_moment
 from otel_goodput._text.redact import shown
 from otel_goodput._timeline.run_state import DIED, RUNNING, SILENT
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.semconv import Phase
+from otel_goodput.semconv import PHASES, Phase
 
 QUIET_NS: Final = 10 * 10**9  # a living process writes a sign of life every second
 NEVER_STARTED: Final = "never started"  # states of ranks, besides those of runs
@@ -44,6 +46,7 @@ class Group:
     place: Place
     dump: Dump
     together: bool  # in a function in which ranks wait for each other
+    moves: bool | None = None  # a later stack of one of them is another; None: there is no later one
 
     @property
     def frames(self) -> Sequence[Frame]:
@@ -81,6 +84,7 @@ class Standstill:
         groups: the largest first.
         waits_for: the ranks for which the others wait; empty if that is not known.
         unread: files that cannot be read, with the error.
+        requested: the stacks were written for a request: training may go on.
     """
 
     run_id: str
@@ -94,6 +98,7 @@ class Standstill:
     waits_for: Sequence[int] = ()
     unread: Sequence[tuple[str, Exception]] = ()
     dumps: dict[int, Dump] = field(default_factory=dict)
+    requested: bool = False
 
     def verdict(self) -> str:
         """Return ``7 ranks wait in all_reduce at train.py:88; rank 3 is in load at dataset.py:41``; may be empty."""
@@ -114,16 +119,18 @@ class Standstill:
         name = f"run {shown(self.run_id)}, attempt {self.attempt + 1}"
         if not self.dumps:
             yield f"{name}: there are no stacks; they are written when training stands still (docs/hang.md)"
+        elif self.requested:
+            yield f"{name}, at {format_moment(self.at / 1e9)}"
         else:
-            end = self.moved_on or self.at
-            length = format_duration((end - self.since) / 1e9)
+            length = format_duration(((self.moved_on or self.at) - self.since) / 1e9)
             went_on = "" if self.moved_on is None else ", then it went on"
             yield f"{name}: training stood still since {format_moment(self.since / 1e9)}, for {length}{went_on}"
         if text := self.verdict():
             yield f"  {text}"
         for group in self.groups:
             yield ""
-            yield f"{_ranks(group.ranks, self.ranks)} {group.doing()}{_phase(group.dump)}"
+            again = "" if group.moves is None else "; the stack moves" if group.moves else "; the stack does not move"
+            yield f"{_ranks(group.ranks, self.ranks)} {group.doing()}{_phase(group.dump)}{again}"
             if not every:
                 yield from _stack(group.frames)
         for one in self.missing:
@@ -154,6 +161,7 @@ class Standstill:
                     "path": shown(group.place.frame.path),
                     "function": shown(group.place.function),
                     "waits_for_others": group.together,
+                    "moves": group.moves,
                     "step": None if group.dump.step < 0 else group.dump.step,
                     "phase": shown(group.dump.phase),
                     "frames": _frames(group.frames),
@@ -173,10 +181,13 @@ class Standstill:
         }
 
 
-def standstill(run: RecordedRun, attempt: int | None = None, *, now: int | None = None) -> Standstill:
+def standstill(
+    run: RecordedRun, attempt: int | None = None, *, request: str = "", now: int | None = None
+) -> Standstill:
     """Return the latest standstill of an attempt, counted from 0; by default the latest attempt.
 
-    `now`: ns since the epoch. Does not raise for files that cannot be read: they are listed in ``unread``.
+    `request`: id of a request, if the stacks that were written for that are meant; `now`: ns since the epoch.
+    Does not raise for files that cannot be read: they are in ``unread``.
     """
     folder, now = run.folder, time.time_ns() if now is None else now
     left = folder.stacks()
@@ -187,7 +198,7 @@ def standstill(run: RecordedRun, attempt: int | None = None, *, now: int | None 
     dumps: dict[int, list[Dump]] = {}
     for _, process in (each for each in left if each[0] == attempt):
         try:
-            dumps[process] = read_stacks(folder, attempt, process)
+            dumps[process] = [one for one in read_stacks(folder, attempt, process) if one.requested == request]
         except OSError as error:
             unread.append((folder.file("stacks", attempt, process).name, error))
     count = max(run.count(attempt), max((*folder.processes(), *dumps), default=0) + 1)
@@ -195,28 +206,49 @@ def standstill(run: RecordedRun, attempt: int | None = None, *, now: int | None 
     if not every:
         return Standstill(run.run_id, attempt, count, unread=unread)
     latest_one = max(every, key=lambda one: one.time)
-    chosen = {
-        process: some[-1]
-        for process, listed in dumps.items()
-        if (some := [one for one in listed if _overlap(one, latest_one)])
-    }
-    groups = _grouped(chosen)
+    same = {process: [one for one in listed if _overlap(one, latest_one)] for process, listed in dumps.items()}
+    chosen = {process: _placed(run, listed[-1]) for process, listed in same.items() if listed}
+    groups = _grouped(chosen, {process: _moves(listed) for process, listed in same.items()})
     at = max(one.time for one in chosen.values())
     ended = [one.moved_on for one in chosen.values()]
-    missing = [_missing(folder, attempt, rank, at, now) for rank in range(count) if rank not in chosen]
+    others = (rank for rank in range(count) if rank not in chosen)
+    missing = [_missing(folder, attempt, rank, at, now, requested=bool(request)) for rank in others]
     return Standstill(
         run.run_id,
         attempt,
         count,
         at,
         min(one.since for one in chosen.values()),
-        max(one for one in ended if one is not None) if all(one is not None for one in ended) else None,
+        None if None in ended else max(filter(None, ended), default=None),
         groups,
         missing,
         _waited_for(groups, missing),
         unread,
         chosen,
+        bool(request),
     )
+
+
+def _placed(run: RecordedRun, dump: Dump) -> Dump:
+    """Return stacks with what was open then: what was written without the GIL says what was open some time before."""
+    if not dump.by_timer:
+        return dump
+    unknown = replace(dump, step=NO_STEP, phase="")
+    if dump.moved_on is not None or run.folder.attempts(dump.process)[-1:] != [dump.attempt]:
+        return unknown
+    opened = [one for one in run.restored(dump.process).ledger.opened if not one.flags & NONBLOCKING]
+    inner = [one for one in opened if one.phase not in (JOB, PART)][-1:]
+    if not inner or inner[0].time > dump.time:
+        return unknown
+    [one] = inner
+    step = next((each.step for each in reversed(opened) if each.step != NO_STEP), NO_STEP)
+    return replace(dump, step=step, phase=one.name if one.phase == CUSTOM_PHASE else PHASES[one.phase], since=one.time)
+
+
+def _moves(dumps: Sequence[Dump]) -> bool | None:
+    """Return whether later stacks of a standstill are others than the first ones; None if there are no later ones."""
+    stacks = {() if one.training is None else tuple(one.training.frames) for one in dumps}
+    return len(stacks) > 1 if len(dumps) > 1 else None
 
 
 def _overlap(one: Dump, other: Dump) -> bool:
@@ -224,7 +256,7 @@ def _overlap(one: Dump, other: Dump) -> bool:
     return one.time >= other.since and (one.moved_on is None or one.moved_on >= other.since) and one.since <= other.time
 
 
-def _grouped(dumps: dict[int, Dump]) -> list[Group]:
+def _grouped(dumps: dict[int, Dump], moves: dict[int, bool | None]) -> list[Group]:
     ranks: dict[tuple[str, int, str], list[int]] = {}
     places: dict[int, Place] = {}
     for rank, dump in sorted(dumps.items()):
@@ -236,7 +268,8 @@ def _grouped(dumps: dict[int, Dump]) -> list[Group]:
     groups = []
     for members in ranks.values():
         dump = dumps[members[0]]
-        groups.append(Group(members, places[members[0]], dump, _together(dump)))
+        known = [moved for rank in members if (moved := moves[rank]) is not None]
+        groups.append(Group(members, places[members[0]], dump, _together(dump), any(known) if known else None))
     return sorted(groups, key=lambda group: (-len(group.ranks), group.ranks))
 
 
@@ -264,12 +297,11 @@ def _waited_for(groups: Sequence[Group], missing: Sequence[Missing]) -> list[int
         return []
     if (apart := [group for group in groups if not group.together]) and len(apart) < len(groups):
         return _all(apart)
-    # What was written without the GIL says which step was open when the timer was set.
-    latest = max((group.dump.step for group in groups if not group.dump.by_timer), default=-1)
-    if behind := [group for group in groups if -1 < group.dump.step < latest and not group.dump.by_timer]:
+    latest = max(group.dump.step for group in groups)
+    if behind := [group for group in groups if NO_STEP < group.dump.step < latest]:
         return _all(behind)
     stepping = [group for group in groups if group.dump.phase == Phase.STEP]
-    elsewhere = [group for group in groups if group.dump.phase != Phase.STEP]
+    elsewhere = [group for group in groups if group.dump.phase not in (Phase.STEP, "")]
     if stepping and elsewhere and len(_all(elsewhere)) <= len(_all(stepping)):
         return _all(elsewhere)
     fewer = groups[1:]
@@ -280,7 +312,7 @@ def _all(groups: Sequence[Group]) -> list[int]:
     return sorted(rank for group in groups for rank in group.ranks)
 
 
-def _missing(folder: RunDirectory, attempt: int, rank: int, at: int, now: int) -> Missing:
+def _missing(folder: RunDirectory, attempt: int, rank: int, at: int, now: int, *, requested: bool) -> Missing:
     """Return why a rank has no stacks of the standstill at `at`."""
     heads = [records.decode_header(segment.head).heartbeat for segment in folder.segments(rank, attempt)]
     seen = max(heads, default=0)
@@ -294,6 +326,10 @@ def _missing(folder: RunDirectory, attempt: int, rank: int, at: int, now: int) -
         return Missing(rank, STOPPED, f"its process is stopped (SIGSTOP), and cannot write any; {last}", seen)
     if min(at, now) - seen > QUIET_NS or (writing and now - seen > QUIET_NS):
         return Missing(rank, SILENT, f"it is stopped or cut off, and could write none; {last}", seen)
+    if requested:
+        return Missing(
+            rank, RUNNING, "it has not answered: it may be in a call of C that holds Python's lock (GIL)", seen
+        )
     return Missing(rank, RUNNING, "it runs, and has not stood still for as long as its limit", seen)
 
 
@@ -320,7 +356,7 @@ def _ranks(ranks: Sequence[int], of: int) -> str:
 
 
 def _phase(dump: Dump) -> str:
-    step = "" if dump.step < 0 or dump.by_timer else f" {dump.step}"
+    step = "" if dump.step < 0 else f" {dump.step}"
     if dump.phase == Phase.STEP:
         return f", in step{step}"
     return f", in {shown(dump.phase)}{f' of step{step}' if step else ''}" if dump.phase else ""
