@@ -22,6 +22,7 @@ HIGH: Final = 0.8  # the share of windows that are below what counts as more tha
 HIGHER: Final = 0.9  # and below the median and so many deviations of a normal distribution:
 _NORMAL: Final = 1.2816
 OFTEN: Final = 0.75  # a phase that has time in so many windows is a part of the turns; others are compared one by one
+SELDOM: Final = 0.1
 # A phase that is no part of the turns takes too long if it takes so many times as long as the longest so far.
 LONG: Final = 3.0
 EPISODES: Final = 3  # that must be known for that
@@ -81,6 +82,8 @@ class Usual:
         self.parts: frozenset[Source] = frozenset()
         self.turn = self.high = self.noise = 0.0
         self.each: dict[Source, float] = {}
+        self._often = Counter[Source]()  # in how many of the first windows of the shortest length a phase had time
+        self._counted = 0
         self._first: list[Window] = []
         self._recent: deque[Window] = deque(maxlen=REMEMBERED)
 
@@ -106,19 +109,28 @@ class Usual:
             self._first = [*self._recent]
             self._learn()
 
+    def count(self, window: Window) -> None:
+        """Take a window of the shortest length, to see which phases are in most of them."""
+        if self._counted < REMEMBERED:
+            self._counted += 1
+            self._often.update(window.phases().keys())
+
     def merge(self) -> None:
         """Go on with windows of twice the length."""
         self._first = _merged(self._first)
         self._recent = deque(_merged([*self._recent]), maxlen=REMEMBERED)
 
     def _learn(self) -> None:
-        often = Counter(source for window in self._first for source in window.phases())
-        self.parts = frozenset(one for one, count in often.items() if count >= OFTEN * len(self._first))
+        self.parts = frozenset(one for one, count in self._often.items() if count >= OFTEN * self._counted)
         sums = Sums(self._first[0].begin)
         for window in self._first:
             sums.add(window)
         self.each = sums.each()
         self.turn = sum(spent for source, spent in self.each.items() if source.phase in self.parts)
+
+    def seldom(self, source: Source) -> bool:
+        """Whether a phase had time in hardly any window."""
+        return self._often[source] <= SELDOM * self._counted
 
     def more(self, parts: Iterable[Source]) -> float:
         """What phases take in a turn that are in only some of them, ns."""

@@ -17,6 +17,8 @@ from otel_goodput._accounting.incidents import STEP, Incident, Observation, Shar
 from otel_goodput._accounting.rules import NS
 from otel_goodput.semconv import Category, IncidentKind
 
+# What goes on in any loop, even if no time of it was seen before.
+_LOOPING: Final = frozenset({STEP, Category.DATA_LOADING, Category.STALLED, Category.OTHER})
 Key = tuple[str, "Source | None"]  # the kind of an incident, and the phase if it is about one
 
 
@@ -45,7 +47,7 @@ WARM_UP: Final = 2  # windows before the first one that counts
 CLIPPED: Final = 3.0  # ... of which each counts so many at most: one that is out of the ordinary is no change
 ALARM: Final = 9.0
 LATELY: Final = 8  # a phase that had time in so many of the latest windows is a part of the turns now:
-OFTEN_LATELY: Final = 4
+OFTEN_LATELY: Final = 5
 # If turns differ so much that a window is that noisy (as a share of a turn), windows get twice as long, until
 NOISY: Final = 0.05
 LONGEST: Final = 16  # times as long.
@@ -84,7 +86,8 @@ class Detector:
         self._longest = Counter[Source]()  # the longest time for which a phase went on, as far as was seen, ns
         self._better: Sums | None = None  # since it recovers
         self._during: Sums | None = None  # since the open slowdown began
-        self._parts: frozenset[Source] = frozenset()  # of a turn, in the open slowdown
+        self._parts: frozenset[Source] = frozenset()  # of a turn, in the open slowdown,
+        self._compared: frozenset[Source] = frozenset()  # and in the latest window without one
         self._length = 1  # of windows, in those of the limits
         self._spoilt = False  # a step hung in the present window
 
@@ -106,7 +109,9 @@ class Detector:
                 self._start = self._short = now
             return list(changed.values())
         if now.at - self._short.at >= self.limits.window and now.steps > self._short.steps:
-            self._episodes.add(between(self._short, now))
+            shortest = between(self._short, now)
+            self._episodes.add(shortest)
+            self._usual.count(shortest)
             self._short = now
         if now.at - self._start.at >= self.limits.window * self._length and now.steps > self._start.steps:
             window = between(self._start, now)
@@ -143,7 +148,9 @@ class Detector:
                 self._end(key, stepped, changed, cost=stepped - incident.began)
             else:
                 self._update(key, changed, cost=now.at - incident.began)
-        elif now.at - since > self._patience(doing, now.steps):
+        elif (IncidentKind.SLOWDOWN, doing.phase) not in self.open and now.at - since > self._patience(
+            doing, now.steps
+        ):
             self._spoilt = True
             self._open(key, IncidentKind.HANG, doing, since, now.at, changed, cost=now.at - since)
 
@@ -154,9 +161,7 @@ class Detector:
         known = max(limits.hang, round(limits.hang_factor * usual))
         if not steps:
             return limits.unknown
-        if phase.category in (STEP, Category.STALLED, Category.OTHER) or (
-            phase in self._usual.parts and self._longest[phase] < limits.hang
-        ):
+        if phase.category in _LOOPING or (phase in self._usual.parts and self._longest[phase] < limits.hang):
             return known
         longest = self._longest[phase]
         return max(known, limits.hang_factor * longest) if longest else limits.unknown
@@ -178,20 +183,23 @@ class Detector:
             return
         often = Counter(source for one in self._lately for source in one.phases())
         since = self._suspects[0].begin if self._suspects else self._lately[0].begin
-        new = {one for one, count in often.items() if count >= OFTEN_LATELY and not self._episodes.known(one, since)}
-        parts = usual.parts | new if key not in self.open else self._parts | new
-        expected = usual.turn + usual.more(parts)
-        least = max(expected * (1 + limits.loss / 2), usual.high + usual.more(parts))
-        excess = max(-CLIPPED, min(CLIPPED, (turn(window, parts) - least) / (usual.noise or 1.0)))
+        new = {one for one, count in often.items() if count >= OFTEN_LATELY and usual.seldom(one)}
+        new -= {one for one in new if self._episodes.known(one, since)}
         if key in self.open:
-            self._go_on(window, excess, parts, changed)
+            parts = self._parts | new
+            self._go_on(window, self._excess(window, parts), parts, changed)
             return
-        self._sum = max(0.0, self._sum + excess)
-        self._suspects.append(window)
-        if not self._sum:
-            usual.add(self._suspects)
+        parts = usual.parts | new
+        if not parts <= self._compared:  # a phase has become a part of the turns: since it was first seen lately
+            self._sum = 0.0
             self._suspects.clear()
+            for one in list(self._lately)[:-1]:
+                self._add(one, parts)
+        self._compared = parts
+        self._add(window, parts)
+        if not self._suspects:
             return
+        expected = usual.turn + usual.more(parts)
         sums = Sums(self._suspects[0].begin)
         for one in self._suspects:
             sums.add(one)
@@ -206,6 +214,21 @@ class Detector:
             self._sum = 0.0
             usual.add(self._suspects)
             self._suspects.clear()
+
+    def _excess(self, window: Window, parts: frozenset[Source]) -> float:
+        """Return by how many deviations the turns of a window take more than they should, within limits."""
+        usual, more = self._usual, self._usual.more(parts)
+        least = max((usual.turn + more) * (1 + self.limits.loss / 2), usual.high + more)
+        return max(-CLIPPED, min(CLIPPED, (turn(window, parts) - least) / (usual.noise or 1.0)))
+
+    def _add(self, window: Window, parts: frozenset[Source]) -> None:
+        """Add a window to the cumulative sum; if that is zero, nothing is wrong."""
+        self._sum = max(0.0, self._sum + self._excess(window, parts))
+        if self._sum:
+            self._suspects.append(window)
+            return
+        self._usual.add([*self._suspects, window])
+        self._suspects.clear()
 
     def _go_on(self, window: Window, excess: float, parts: frozenset[Source], changed: dict[int, Incident]) -> None:
         """Take a window while a slowdown is open."""
@@ -323,10 +346,9 @@ def _cause(shares: Sequence[Share]) -> Source:
     """Return what most of the lost time went to: of one rank, if that has most of it."""
     phases = Counter[Source]()
     for share in shares:
-        if share.lost > 0:
-            phases[share.source.phase] += share.lost
+        phases[share.source.phase] += share.lost  # also less: of many ranks, each has more than usual now and then
     if not phases:
-        return shares[0].source if shares else Source(STEP)
+        return Source(STEP)
     phase, lost = phases.most_common(1)[0]
     single = next(share for share in shares if share.source.phase == phase)
     return single.source if single.lost >= SINGLE * lost else phase

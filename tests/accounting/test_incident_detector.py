@@ -1,0 +1,187 @@
+"""Incidents are noticed in what an account says every few seconds, and named; jobs without a fault are silent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+import pytest
+
+from otel_goodput._accounting.incident_detector import Detector, Limits
+from otel_goodput._accounting.incidents import STEP, Incident, Observation, Source
+from otel_goodput._accounting.rules import NS
+from otel_goodput.semconv import Category, IncidentKind
+
+from .incident_scenarios import BEGINS_S, FAULTS, Job, incidents, verdict
+
+LOAD, SAVE = Source(Category.DATA_LOADING), Source(Category.CHECKPOINT_SAVE)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_named(fault: str) -> None:
+    named, known = verdict(Job(0, fault, ranks=64))
+    assert named, known
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_job_without_a_fault_is_silent(seed: int) -> None:
+    assert not incidents(Job(seed, ranks=8))
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_of_twelve_faults_is_named_in_19_of_20_jobs(fault: str) -> None:
+    results = [verdict(Job(seed, fault)) for seed in range(20)]
+    wrong = [known for named, known in results if not named]
+    assert len(wrong) <= 1, wrong
+    delays = sorted(known[0].opened / NS - BEGINS_S for named, known in results if named)
+    print(f"{fault}: noticed after {median(delays):.0f} s, at most {delays[-1]:.0f} s")
+
+
+@pytest.mark.release
+def test_two_hundred_jobs_without_a_fault_are_silent() -> None:
+    loud = {seed: known for seed in range(1000, 1200) if (known := incidents(Job(seed)))}
+    assert len(loud) <= 1, loud
+
+
+@pytest.mark.release
+@pytest.mark.timeout(900)
+def test_of_five_hundred_jobs_of_up_to_ten_thousand_ranks_99_percent_are_right() -> None:
+    """Precision: of the first incidents, how many name the fault. Recall: of the faults, how many are named."""
+    faults = ["", *FAULTS]
+    named = alarms = faulty = 0
+    for seed in range(2000, 2500):
+        job = Job(seed, faults[seed % len(faults)])
+        right, known = verdict(job) if job.fault else (False, incidents(job))
+        named, alarms, faulty = named + right, alarms + bool(known), faulty + bool(job.fault)
+    print(f"precision {named / alarms:.4f}, recall {named / faulty:.4f} of {faulty} faults in 500 jobs")
+    assert named >= 0.99 * alarms and named >= 0.99 * faulty
+
+
+# --- one by one -------------------------------------------------------------------------------------------------------
+
+
+class Account:
+    """An account that is written down by hand."""
+
+    def __init__(self) -> None:
+        self.detector, self.at, self.steps, self.stepped = Detector(), 0, 0, 0
+        self.times = dict[Source, int]()
+        self.known = dict[int, Incident]()
+
+    def spend(self, seconds: float, source: Source, *, step: bool = False) -> None:
+        left = round(seconds * NS)
+        while left > 0:
+            part = min(left, 5 * NS - self.at % (5 * NS))
+            self.at, left = self.at + part, left - part
+            self.times[source] = self.times.get(source, 0) + part
+            if step and not left:
+                self.steps, self.stepped = self.steps + 1, self.at
+            if self.at % (5 * NS) == 0:
+                seen = Observation(self.at, 0, self.steps, dict(self.times), self.at - self.stepped)
+                self.known.update((one.number, one) for one in self.detector.look(seen))
+
+    def turns(self, count: int, step: float, load: float = 0.0) -> None:
+        for _ in range(count):
+            if load:
+                self.spend(load, LOAD)
+            self.spend(step, Source(STEP), step=True)
+
+    @property
+    def incidents(self) -> list[Incident]:
+        return [*self.known.values()]
+
+
+@pytest.fixture
+def account() -> Account:
+    account = Account()
+    account.turns(200, 1.0, 0.1)
+    assert not account.incidents
+    return account
+
+
+def test_a_slowdown_has_a_beginning_a_cost_and_an_end(account: Account) -> None:
+    began = account.at
+    account.turns(100, 1.0, 0.4)
+    (one,) = account.incidents
+    assert (one.kind, one.source, one.ended) == (IncidentKind.SLOWDOWN, LOAD, None)
+    assert abs(one.began - began) <= 5 * NS and one.opened - began <= 30 * NS
+    assert one.cost == pytest.approx(30 * NS, rel=0.1)
+    assert (one.before, one.after) == pytest.approx((1.1 * NS, 1.4 * NS), rel=0.01)
+    over = account.at
+    account.turns(100, 1.0, 0.1)
+    (one,) = account.incidents
+    assert one.ended is not None and abs(one.ended - over) <= 5 * NS
+    assert one.cost == pytest.approx(30 * NS, rel=0.1)
+
+
+def test_a_loss_of_less_than_a_tenth_is_no_incident(account: Account) -> None:
+    account.turns(500, 1.05, 0.1)
+    assert not account.incidents
+
+
+def test_single_long_steps_are_no_slowdown(account: Account) -> None:
+    for _ in range(10):
+        account.turns(1, 9.0)
+        account.turns(40, 1.0, 0.1)
+    assert not account.incidents
+
+
+def test_a_hang_ends_with_the_next_step(account: Account) -> None:
+    began = account.at
+    account.spend(120.0, Source(Category.IN_FLIGHT))
+    (one,) = account.incidents
+    assert (one.kind, one.source.category, one.ended) == (IncidentKind.HANG, STEP, None)
+    assert one.began == began and one.opened - began <= 40 * NS and one.cost == account.at - began
+    account.times[Source(STEP)] += account.times.pop(Source(Category.IN_FLIGHT))
+    account.turns(30, 1.0, 0.1)
+    (one,) = account.incidents
+    assert one.ended is not None and one.ended - one.began == pytest.approx(120 * NS, abs=6 * NS)
+
+
+def test_the_first_long_evaluation_is_no_hang(account: Account) -> None:
+    account.spend(600.0, Source(Category.CUSTOM, "evaluation"))
+    account.turns(50, 1.0, 0.1)
+    assert not account.incidents
+
+
+def test_saves_are_compared_with_saves(account: Account) -> None:
+    for _ in range(4):
+        account.spend(20.0, SAVE)
+        account.turns(60, 1.0, 0.1)
+    assert not account.incidents
+    began = account.at
+    account.spend(100.0, SAVE)
+    account.turns(60, 1.0, 0.1)
+    (one,) = account.incidents
+    assert (one.kind, one.source) == (IncidentKind.SLOWDOWN, SAVE)
+    assert one.cost == pytest.approx(80 * NS, rel=0.1) and abs(one.began - began) <= 6 * NS
+    account.spend(20.0, SAVE)
+    account.turns(60, 1.0, 0.1)
+    (one,) = account.incidents
+    assert one.ended is not None and one.ended - one.began == pytest.approx(100 * NS, abs=10 * NS)
+
+
+def test_an_evaluation_that_hangs_is_one_incident(account: Account) -> None:
+    evaluation = Source(Category.CUSTOM, "evaluation")
+    for _ in range(4):
+        account.spend(20.0, evaluation)
+        account.turns(60, 1.0, 0.1)
+    account.spend(3000.0, evaluation)
+    (one,) = account.incidents
+    assert one.source == evaluation and one.ended is None
+
+
+def _looks(detector: Detector, *attempts: int) -> Iterator[Incident]:
+    for number in attempts:
+        seen = Observation((number + 1) * NS, number, 0, {}, 0, None, number, (NS, "crash"))
+        yield from detector.look(seen)
+
+
+def test_attempts_without_progress_are_one_incident_until_there_is_some() -> None:
+    detector = Detector(Limits(setbacks=3))
+    assert not [*_looks(detector, 0, 1, 2)]
+    (one,) = _looks(detector, 3)
+    assert (one.kind, one.source.name, one.began) == (IncidentKind.RESTART_LOOP, "crash", NS)
+    (one,) = detector.look(Observation(9 * NS, 3, 1, {}, 0))
+    assert one.ended == 9 * NS
