@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -12,16 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 import yaml
 from collector.lives import flat, run
 from collector.stories import RunMetric
+from exporters.google.jobs import inherited
 from http_server import HttpServer, Request, Response
 
 from boards import naming
 from otel_goodput import semconv
 
 from .alertmanager import Alertmanager, Mailbox
-from .prometheus import RULES, Prometheus
+from .collector import CONFIGS, Collector
+from .prometheus import RULES, SCRAPED, Prometheus
+from .span_only import SOON
 
 HEALTHY_MINUTE = 100  # of the stories: a run that is older than all windows but the longest
 BEGAN = time.time()
@@ -60,6 +66,8 @@ TROUBLES: dict[str, list[RunMetric]] = {
     "JobWaitsForRank": run("rank", waited=lambda minute: 100 * passed(minute), loading=flat(0.5), ratio=flat(0.5)),
     "ErrorBudgetBurnsFast": objective("fast", _1h=0.2, _5m=0.2, _72h=0.8, _6h=0.8),
     "ErrorBudgetBurns": objective("burns", _6h=0.9, _72h=0.9),
+    "JobIncident": run("wrong", incident=flat(1), cost=flat(125), in_step=flat(4000), loading=flat(0.5), ratio=flat(0)),
+    "JobSlowdown": run("slower", slowdown=flat(1), cost=flat(125), waited=lambda minute: 100 * passed(minute)),
     "ClockUnknown": run("clock", unknown=flat(1), device=lambda minute: None),
 }
 
@@ -84,6 +92,21 @@ def alerts_in(body: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
+def hurried(place: Path) -> dict[str, Any]:
+    """Our rules, evaluated each second, which hold for seconds instead of minutes; they are in ``rules.yaml``."""
+    rules: dict[str, Any] = yaml.safe_load(RULES.read_text(encoding="utf-8"))
+    for group in rules["groups"]:
+        group["interval"] = "1s"
+        for rule in group["rules"]:
+            rule["for"] = "0s" if rule["for"] in ("0m", "1m") else "5s"  # symptoms come later
+    (place / "rules.yaml").write_text(json.dumps(rules))
+    return rules
+
+
+def sent(server: HttpServer, receiver: str) -> list[dict[str, Any]]:
+    return [json.loads(one.body) for one in server.requests if one.path == f"/{receiver}"]
+
+
 @pytest.mark.release
 def test_each_alert_arrives_once_and_ends_once(tmp_path: Path) -> None:
     healthy = threading.Event()
@@ -94,12 +117,7 @@ def test_each_alert_arrives_once_and_ends_once(tmp_path: Path) -> None:
         shown = [run(one[0].run) for one in TROUBLES.values()] if healthy.is_set() else TROUBLES.values()
         return Response(body="".join(line for one in shown for line in exposition(one)).encode())
 
-    rules = yaml.safe_load(RULES.read_text(encoding="utf-8"))
-    for group in rules["groups"]:
-        group["interval"] = "1s"
-        for rule in group["rules"]:
-            rule["for"] = "0s" if rule["for"] in ("0m", "1m") else "5s"  # symptoms come later
-    (tmp_path / "rules.yaml").write_text(json.dumps(rules))
+    rules = hurried(tmp_path)
     with (
         HttpServer(scraped) as server,
         Mailbox() as mailbox,
@@ -111,7 +129,7 @@ def test_each_alert_arrives_once_and_ends_once(tmp_path: Path) -> None:
     ):  # fmt: skip
 
         def to(receiver: str) -> list[dict[str, Any]]:
-            return [json.loads(one.body) for one in server.requests if one.path == f"/{receiver}"]
+            return sent(server, receiver)
 
         def by_webhook() -> Counter[tuple[str, str, str]]:
             return Counter(one for body in to("webhook") for one in alerts_in(body))
@@ -130,6 +148,10 @@ def test_each_alert_arrives_once_and_ends_once(tmp_path: Path) -> None:
         texts = "\n".join(body["attachments"][0]["text"] for body in to("slack"))
         assert "The job waits for a rank: llama, run rank: " in texts and "of the time it waits for rank 5" in texts
         assert "Look at:\n\n1. " in texts
+        assert (
+            "Incident: llama, run wrong: hang, data_loading of rank 5 at dataset.py:41; such incidents have cost 2m 5s"
+            in texts
+        )
         critical = {rule["alert"] for rule in rules["groups"][0]["rules"] if rule["labels"]["severity"] == "critical"}
         events = [(body["event_action"], body["payload"]["severity"]) for body in to("pagerduty")]
         assert events == [("trigger", "critical")] * len(critical)
@@ -144,3 +166,66 @@ def test_each_alert_arrives_once_and_ends_once(tmp_path: Path) -> None:
         assert {one: count for one, count in by_webhook().items() if one in over} == dict.fromkeys(over, 1)
         assert any(body["attachments"][0]["title"].startswith("over: llama, run hang") for body in to("slack"))
         assert {body["event_action"] for body in to("pagerduty")} == {"trigger", "resolve"}
+
+
+HANGING = """
+import select, sys, time
+import otel_goodput as goodput
+goodput.configure("llama", run_id="run-7", incidents="100ms", profile="off", device_clock="host", integrations="none")
+
+def loader():
+    for number in range(200):
+        time.sleep(0.001)
+        yield number
+    sys.stdin.readline()
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        yield 0
+
+with goodput.job():
+    for step, batch in goodput.steps(loader()):
+        time.sleep(0.02)
+"""
+
+
+@pytest.mark.release
+def test_a_job_that_hangs_is_reported_with_its_cause(tmp_path: Path) -> None:
+    """The job exports to the collector, which Prometheus scrapes."""
+    hurried(tmp_path)
+    with (
+        HttpServer(lambda request: Response(body=b"ok")) as server,
+        Mailbox() as mailbox,
+        Alertmanager(tmp_path / "alertmanager", server.url, mailbox.address) as alertmanager,
+        Collector(tmp_path / "collector", CONFIGS / "local.yaml", ports=[SCRAPED], settings=SOON) as collector,
+        Prometheus(
+            tmp_path / "prometheus", collector.addresses[SCRAPED],
+            rules=tmp_path / "rules.yaml", alertmanager=alertmanager.address,
+        ) as prometheus,
+    ):  # fmt: skip
+        environ = {
+            **inherited(), "OTEL_GOODPUT_DIR": str(tmp_path / "runs"), "OTEL_GOODPUT_EXPORTERS": "otlp",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{collector.grpc}", "OTEL_METRIC_EXPORT_INTERVAL": "500",
+        }  # fmt: skip
+        job = warm.Process(
+            [sys.executable, "-c", HANGING], env=environ, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        try:
+            assert job.stdin is not None
+            noticed = "JobIncident"
+            prometheus.until(lambda: noticed in json.dumps(sent(server, "webhook")), lambda: prometheus.ask("ALERTS"))
+            job.stdin.write(b"go on\n")
+            job.stdin.flush()
+            prometheus.until(
+                lambda: any(body["status"] == "resolved" for body in sent(server, "webhook")),
+                lambda: (prometheus.ask("goodput_incident_active"), prometheus.ask("ALERTS")),
+            )
+            job.stdin.write(b"end\n")
+            job.stdin.flush()
+            assert job.wait(30) == 0
+        finally:
+            job.kill()
+            job.communicate()
+        alerts = [alert for body in sent(server, "webhook") for alert in body["alerts"]]
+        incidents = [one for one in alerts if one["labels"]["alertname"] == "JobIncident"]
+        assert {one["labels"]["goodput_incident_cause"] for one in incidents} == {"data_loading"}
+        assert all("hang, data_loading" in one["annotations"]["summary"] for one in incidents)
+        assert {one["status"] for one in incidents} == {"firing", "resolved"}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from otel_goodput._text import redact
 from otel_goodput._text.redact import (
     FORMS,
     HIDDEN,
@@ -218,3 +219,25 @@ def test_time_grows_with_the_length_and_not_with_its_square(piece: str) -> None:
         return best
 
     assert took(16_000) < 60 * max(took(1000), 0.0005)  # 16 times the text; the square would be 256 times the time
+
+
+@pytest.mark.parametrize(
+    ("text", "secret", "plain"),
+    [
+        ("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ", ("A1BRTD4JD", "TIiajkdnlazkcOXrIdevi7FQ"), ("slack",)),
+        ("mailto://me:pa55@example.com", ("pa55",), ("example.com", "me")),
+        ("json://localhost:8080/hook?-X-Key=a%2Fb12345", ("a%2Fb12345", "a/b12345"), ("localhost", "hook")),
+        (
+            "slack://a/TIiajkdnlazkcOX1, discord://123456789/Xyz12345678",
+            ("TIiajkdnlazkcOX1", "Xyz12345678"),
+            ("discord",),
+        ),
+    ],
+)
+def test_the_tokens_of_urls_to_notify(text: str, secret: tuple[str, ...], plain: tuple[str, ...]) -> None:
+    hidden = redact.secrets({"OTEL_GOODPUT_NOTIFY": text})
+    assert {*secret} <= {*hidden} and not {*plain} & {*hidden}
+    message = redact.without(hidden, f"the request to {text} failed")
+    assert not any(one in message for one in secret)
+    assert redact.without_address(text).count("://(hidden)") == text.count("://")
+    assert redact.secret("OTEL_GOODPUT_NOTIFY") and not redact.secret("OTEL_GOODPUT_NOTIFY_ONLY")
