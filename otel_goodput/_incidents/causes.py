@@ -1,4 +1,5 @@
-"""What else there is to know of an incident: where ranks stand still, and which function takes more of the time.
+"""What else there is to know of an incident: where ranks stand, which function takes more of the time, whose clocks are
+held down.
 
 Stacks are read and profiles taken on threads of their own. What they tell is added to the incident once it is known.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting.incidents import Incident
@@ -16,14 +17,18 @@ from otel_goodput._incidents.profiler import REQUEST, Profiler
 from otel_goodput._journal import requests
 from otel_goodput._journal.profiles import Profile, read_profile
 from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.usage_now import reasons
+from otel_goodput._metrics.usage_rows import Usages
 from otel_goodput._runtime.guard import containing, started
 from otel_goodput._text.redact import shown
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.stacks import Standstill, standstill
-from otel_goodput.semconv import INCIDENT_SPAN, IncidentKind
+from otel_goodput.semconv import INCIDENT_SPAN, THROTTLE_REASONS, IncidentKind, ThrottleReason
 
 LOOKS: Final = 12  # at the stacks of one hang: ranks write them at different times,
 EACH_S: Final = 5.0  # so long after one another
+RANKS_SHOWN: Final = 3  # whose clocks are held down
+_POWER_CAP: Final = 1 << THROTTLE_REASONS.index(ThrottleReason.POWER_CAP)
 
 Place = Callable[[], "tuple[RunDirectory | None, int]"]
 
@@ -135,3 +140,40 @@ def _of_stacks(state: Standstill) -> Finding:
     verdict = state.verdict()
     line = "" if group is None else shown(group.place.line)
     return Finding(rank if state.ranks > 1 else NOBODY, line, (verdict,) if verdict else ())
+
+
+class Throttling:
+    """Says of incidents whose clocks are held down meanwhile; `usages` returns what each rank uses now."""
+
+    def __init__(self, usages: Callable[[], Usages]) -> None:
+        self._usages = usages
+        self._held: dict[int, dict[int, int]] = {}  # by the number of the incident, and rank: bits of reasons
+        self._texts: dict[int, tuple[str, ...]] = {}
+
+    def explain(self, incident: Incident) -> Incident:
+        """Return the incident with what is known of it by now. For the keeper's thread."""
+        number = incident.number
+        if incident.ended is not None or incident.kind != IncidentKind.SLOWDOWN:
+            return incident
+        held = self._held.setdefault(number, {})
+        for rank, bits in _held_down(self._usages()):
+            held[rank] = held.get(rank, 0) | bits
+        others = [one for one in incident.evidence if one not in self._texts.get(number, ())]
+        self._texts[number] = tuple(_sentences(held))
+        return incident._replace(evidence=(*others, *self._texts[number]))
+
+
+def _held_down(usages: Usages) -> Iterator[tuple[int, int]]:
+    """Yield the ranks whose clocks are held down, and why. At their power limit, most are all the time."""
+    held = {rank: now.throttled for rank, (_, now) in usages.items() if now.throttled > 0}
+    usual = 2 * sum(bits & _POWER_CAP > 0 for bits in held.values()) >= len(usages)
+    for rank, bits in held.items():
+        if unusual := bits & ~_POWER_CAP if usual else bits:
+            yield rank, unusual
+
+
+def _sentences(held: dict[int, int]) -> Iterator[str]:
+    for rank in sorted(held)[:RANKS_SHOWN]:
+        yield f"clocks of rank {rank}'s accelerators are held down ({', '.join(reasons(held[rank]))})"
+    if len(held) > RANKS_SHOWN:
+        yield f"clocks of {len(held) - RANKS_SHOWN} more ranks' accelerators are held down"

@@ -14,7 +14,7 @@ from otel_goodput._disruption.launchers import exit_code, exit_reason, launches,
 from otel_goodput._disruption.metadata import Maintenance, metadata_host
 from otel_goodput._disruption.notices import Notices
 from otel_goodput._disruption.signals import SIGNALS, Signals
-from otel_goodput._incidents.causes import Causes
+from otel_goodput._incidents.causes import Causes, Throttling
 from otel_goodput._incidents.notify import Notifier, Subject
 from otel_goodput._incidents.profiler import REQUEST, Profiler
 from otel_goodput._incidents.watch import Figures, IncidentWatch
@@ -116,6 +116,7 @@ class Observers:
         if config.leads and config.incidents is not None:
             self.incidents = IncidentWatch(config, tracer, spans, live.incidents, figures)
             self.incidents.explain_by(Causes(place, config.process_index, profiler).explain)
+            self.incidents.explain_by(Throttling(live.usages).explain)
             if config.notify and live.opened.run is not None:
                 subject = lambda: _subject(config, live)  # noqa: E731
                 self._notifier = Notifier(config, subject, live.incidents, live.facts.labels)

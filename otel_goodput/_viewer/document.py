@@ -34,7 +34,7 @@ from otel_goodput.reports.excerpt import News
 from otel_goodput.reports.exported import Exported
 from otel_goodput.reports.report import Report, correction_fields
 from otel_goodput.reports.run_view import Attempt, Process, ProcessSteps, RunView
-from otel_goodput.semconv import CATEGORIES, GCP_PROJECT_ID, PHASES, Category
+from otel_goodput.semconv import CATEGORIES, GCP_PROJECT_ID, PHASES, THROTTLE_REASONS, Category
 from otel_goodput.version import __version__
 
 MAGIC: Final = b"OGV1"
@@ -254,6 +254,7 @@ class _Writer:
                     for first, last, begin, *rest in process.steps
                 ],
             ),
+            "throttle_reasons": list(THROTTLE_REASONS),
             "usage": self._columns.table(
                 ("process", "attempt", *Usage._fields),
                 [

@@ -121,6 +121,22 @@ class StepTimeFields(TypedDict):
     max_s: float
 
 
+class UsageFields(TypedDict):
+    """What the sampled processes used, all attempts together."""
+
+    processes: int  # how many sampled
+    cores: float  # processor time of one of them per second, the mean
+    memory_bytes: int  # resident memory of one of them, the most
+    machine_cpu: float  # share of all cores of its machine in use, by all processes, the mean
+    machine_memory_bytes: int  # memory in use on a machine, the most
+    accelerator_memory_bytes: int | None  # memory in use on the accelerators of one of them, the most; None if unknown
+    accelerator_busy: float | None  # share of the time in which accelerators computed, the mean; None if unknown
+    accelerator_watts: float | None  # power of one accelerator, the mean; None if unknown
+    throttled: float | None  # share of the time in which an accelerator's clocks were held down; None if unknown
+    throttle_reasons: list[str]  # why: ``power_cap``, ``thermal``, ``power_brake``, ``hardware``, ``unknown``
+    throttled_processes: list[int]  # those whose clocks were held down at all
+
+
 class PaceFields(TypedDict):
     """Step times of one process."""
 
@@ -356,6 +372,7 @@ class ReportFields(_AlwaysFields, total=False):
     objective: float  # the goodput that the run should have, if one was set
     error_budget_used: float | None  # unproductive time over what the objective allows; above 1: more than that
     processes: ProcessesFields  # if processes reported their paces
+    usage: UsageFields  # if it was sampled; not of a job that goes on in this process
     ranks: RanksFields  # in the account of a job of several ranks
     process: ProcessFields  # in the account of one process of several
     # in the account of ranks that do not step together; `steps` are those of the rank that has completed most

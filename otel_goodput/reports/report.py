@@ -14,13 +14,14 @@ from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.totals import Totals, partition_html
 from otel_goodput._journal.facts import Facts, summed
 from otel_goodput._journal.notes import DAMAGED, Note, Statement
+from otel_goodput._journal.usage import AttemptUsage
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
 from otel_goodput._text.redact import shown
 from otel_goodput._timeline.damage import Damage
 from otel_goodput._timeline.run_state import Culprit, RunState, live
 from otel_goodput.errors import GoodputError
-from otel_goodput.reports import incidents, rolling, text
+from otel_goodput.reports import incidents, rolling, text, usage
 from otel_goodput.reports.fields import ProcessFields, ReportFields
 from otel_goodput.reports.ranks import RankWaits, without_guesses
 from otel_goodput.reports.text import doubts, sentence
@@ -150,6 +151,7 @@ class Report:
     ranks: RankWaits | None = None  # of the account of a job of several ranks
     process: OneProcess | None = None  # of the account of one process of several
     incidents: Sequence[tuple[int, Incident]] = ()  # each with its attempt, counted from 0
+    usage: Sequence[AttemptUsage] = ()  # of processor, memory and accelerators, where it was sampled
     page: Callable[[Report], str] | None = field(default=None, compare=False)  # makes the page; a run's report has it
 
     @property
@@ -181,6 +183,8 @@ class Report:
         if self.facts:
             answer["configurations"] = _configurations(self.facts)
         answer["incidents"] = [incidents.to_json(one, attempt) for attempt, one in self.incidents]
+        if (used := usage.to_json(self.usage)) is not None:
+            answer["usage"] = used
         answer["rolling"] = rolling.to_json(self.totals.recent)
         for partition in (answer, *answer["windows"], *answer["rolling"]):
             partition["seconds"] = _ZEROS | partition["seconds"]

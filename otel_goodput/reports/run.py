@@ -22,7 +22,7 @@ from otel_goodput._journal.incidents import ends_of, incidents_of
 from otel_goodput._journal.mirror import Mirror, open_filesystem, plain
 from otel_goodput._journal.notes import Note, RecordedReasons, in_force, read_notes, read_reasons
 from otel_goodput._journal.rundir import MOST, ListedRun, RunDirectory, folder_name, runs
-from otel_goodput._journal.usage import read_paces
+from otel_goodput._journal.usage import read_paces, usages
 from otel_goodput._metrics.productivity import Inputs, read_inputs
 from otel_goodput._runtime import files
 from otel_goodput._text.redact import encodable, redacting_logger, without_credentials
@@ -138,7 +138,8 @@ class RecordedRun:
         if note := displaced_note(self.folder, first):
             report = replace(report, notes=(*report.notes, note))
         if process is not None:
-            return replace(report, process=OneProcess(first, ranks))
+            own = [one for one in report.usage if one.process == process]
+            return replace(report, process=OneProcess(first, ranks), usage=own)
         job = self._job(report, sidecars.count, question, exact=exact)
         if isinstance(job, Job):
             return self._of_job(job, report, sidecars, question)
@@ -208,7 +209,7 @@ class RecordedRun:
         if question.others:
             ends = ends_of(totals.history) | ({} if state == RUNNING else {attempt: source.last_sign})
             wrong = [each for each in incidents_of(folder, process, ends) if each[1].opened <= moment]
-            report = replace(report, incidents=wrong)
+            report = replace(report, incidents=wrong, usage=usages(folder, moment))
         return report, sidecars
 
     def _job(self, leader: Report, count: int, question: Question, *, exact: bool) -> Job | str:

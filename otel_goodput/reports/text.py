@@ -10,7 +10,7 @@ from otel_goodput._journal.notes import Note
 from otel_goodput._text.quantities import format_duration, format_moment, percent, plural
 from otel_goodput._text.redact import shown
 from otel_goodput._timeline.run_state import DIED, FAILED, RUNNING, SILENT
-from otel_goodput.reports import incidents, ranks_text
+from otel_goodput.reports import incidents, ranks_text, usage
 from otel_goodput.reports.rolling import length_of, shorter
 from otel_goodput.semconv import CATEGORIES, Category, ClockState
 
@@ -225,6 +225,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         checkpoints,
         scheduling,
         compile_cache,
+        usage.section,
     ):
         yield from section(report)
     for partition in report["windows"]:

@@ -78,6 +78,23 @@ def test_processor_and_memory(run: RunDirectory, tmp_path: Path, look: Look) -> 
     look.check()
 
 
+def test_accelerators(run: RunDirectory, tmp_path: Path, look: Look) -> None:
+    """Two of them, busy three quarters of the time, throttled in the last two of ten samples, at 400 W each."""
+    began, length = RunView.open(RecordedRun(run)).overview.begin, NS // 100
+    sheet = UsageSheet(0, 0)
+    for at in range(10):
+        used = Usage(began + (at + 1) * length, length, length, length, GIB, GIB, GIB)
+        held = {"throttled_time": 2 * length, "throttled": 1 << (at - 8)} if at > 7 else {}
+        known = {"accelerator_time": 2 * length, "accelerator_busy": 3 * length // 2, "accelerator_energy": 8_000}
+        sheet.add(Machine(4, 16 * GIB, 32 * GIB), used._replace(**known, **held))
+    sheet.keep(run, last=True)
+    page = shown(run, tmp_path, look).page
+    words = page.eval_on_selector_all("#usage [data-accelerators]", "(all) => all.map((one) => one.innerText)")
+    assert words == ["computing 75.00 %, 400 W each", "clocks held down 20.00 % (power_cap, thermal)"]
+    assert page.locator("#usage canvas").count() == 3
+    look.check()
+
+
 def test_a_past_moment_has_the_samples_until_then(run: RunDirectory, tmp_path: Path, look: Look) -> None:
     sampled(run)
     began = RunView.open(RecordedRun(run)).overview.begin

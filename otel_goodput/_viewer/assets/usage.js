@@ -20,6 +20,11 @@ const MEMORY_SERIES = [
   ["accelerators", "accelerator_memory", "accelerator_memory", () => inkOf("checkpoint_save")],
 ];
 
+const COLUMNS = [
+  ...["process_cpu", "machine_cpu", "process_memory", "machine_memory", "accelerator_memory"],
+  ...["accelerator_time", "accelerator_busy", "throttled_time", "accelerator_energy", "throttled"],
+];
+
 export function startUsage(model, state) {
   const draw = () => drawUsage(model, state, draw);
   watch(state, ["document", "range", "attempt", "theme", "clock"], draw);
@@ -46,15 +51,22 @@ function drawUsage(model, state, draw) {
   const [processor, memory] = ["Processor, share of all cores", "Memory"].map((title) =>
     make("div", {}, make("h3", { text: title })),
   );
+  const known = samples.some((one) => one.accelerator_time);
+  const accelerators = known && make("div", {}, make("h3", { text: "Accelerators, share of the time" }));
   fillCard(
     "usage",
     title,
     processorBar(samples),
     make("div", { class: "pair" }, processor, memory),
+    accelerators,
   );
   drawProcessor(processor, model, state, scope, samples);
   drawMemory(memory, model, state, scope, samples);
   memory.append(memoryLegend(samples));
+  if (accelerators) {
+    drawAccelerators(accelerators, model, state, scope, samples);
+    accelerators.append(acceleratorLegend(model, samples));
+  }
 }
 
 /** The samples of a process that end in a scope: [{begin, end, length, ..., machine}], by time. */
@@ -68,8 +80,7 @@ function usageIn(model, scope, process) {
     if (scope.kind === "attempt" && attempt !== scope.attempt.number) continue;
     const machine = machines.get(`${process} ${attempt}`);
     const sample = { begin: end - length, end, length, attempt, machine };
-    for (const name of ["process_cpu", "machine_cpu", "process_memory", "machine_memory", "accelerator_memory"])
-      sample[name] = usage[name][row];
+    for (const name of COLUMNS) sample[name] = usage[name][row];
     samples.push(sample);
   }
   return samples;
@@ -189,5 +200,35 @@ function memoryLegend(samples) {
     const of = machine[total] > 0 ? ` of ${bytes(machine[total])}` : "";
     return make("span", { class: "legend", data: { memory: label } }, swatch(color()), `${label} at most ${bytes(most)}${of}`);
   });
+  return make("div", { class: "legends" }, ...items);
+}
+
+const shareOf = (name) => (one) => (one.accelerator_time ? (100 * one[name]) / one.accelerator_time : null);
+
+function drawAccelerators(mount, model, state, scope, samples) {
+  const lines = [
+    ["computing", shareOf("accelerator_busy"), () => inkOf("productive")],
+    ["clocks held down", shareOf("throttled_time"), () => inkOf("wasted_progress")],
+  ];
+  const text = (value) => `${value} %`;
+  const inWords = (value) => (value === null ? "not known" : `${value.toFixed(1)} % of the time`);
+  drawUsageChart(mount, model, state, scope, samples, lines, { most: 100, text }, inWords);
+}
+
+/** How much they computed, what power one takes, and why clocks were held down. */
+function acceleratorLegend(model, samples) {
+  const sum = (name) => samples.reduce((total, one) => total + one[name], 0);
+  const time = sum("accelerator_time");
+  const bits = samples.reduce((all, one) => all | one.throttled, 0);
+  const reasons = model.throttle_reasons.filter((_, at) => (bits >> at) & 1);
+  const energy = sum("accelerator_energy");
+  const watts = energy ? `, ${Math.round(energy / 1e3 / (time / 1e9))} W each` : "";
+  const why = reasons.length ? ` (${reasons.join(", ")})` : "";
+  const items = [
+    ["computing", `${percent(sum("accelerator_busy"), time)}${watts}`, "productive"],
+    ["clocks held down", `${percent(sum("throttled_time"), time)}${why}`, "wasted_progress"],
+  ].map(([label, words, category]) =>
+    make("span", { class: "legend", data: { accelerators: label } }, swatch(inkOf(category)), `${label} ${words}`),
+  );
   return make("div", { class: "legends" }, ...items);
 }
