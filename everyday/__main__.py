@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from everyday import far_ranks, ranks, recipes, signatures, torch_store
+from everyday import far_ranks, ranks, recipes, signatures, torch_profile, torch_store
 from everyday.catalogue import PROGRAMS
 from everyday.trial import TOLERANCE, Program, Result, perform
 
@@ -44,7 +44,8 @@ between the witness's reading and this package's).
 Programs whose names end with `.py` are those of docs/recipes.md. They have no witness: they must run as printed there
 and leave one run. Names that begin with `everyday.stand_ins` are modules that the tests use instead of other packages:
 their classes and functions must take the same arguments as the real ones. `everyday.torch_store` checks what ranks
-exchange through the store of torch.distributed; the tests check it with that of jax.distributed. `everyday.ranks`
+exchange through the store of torch.distributed; the tests check it with that of jax.distributed.
+`everyday.torch_profile` takes traces by PyTorch's profiler, which must not disturb the program's. `everyday.ranks`
 compares the account of jobs of 8 ranks (PyTorch, gloo) and 4 (jax.distributed), of which one loads slowly, with what
 the ranks wrote down themselves. In `everyday.far_ranks` the ranks share only that store, their clocks are 10 minutes
 apart, and the leader is stopped, goes on, and is killed: its deputy has to publish the right figures.
@@ -130,7 +131,7 @@ def main() -> int:
                 lines.append(line)
                 good = good and right
     checks = {name: partial(signatures.compare, name) for name in signatures.STAND_INS}
-    checks |= {torch_store.NAME: torch_store.check, ranks.NAME: ranks.check, far_ranks.NAME: far_ranks.check}
+    checks |= {one.NAME: one.check for one in (torch_store, torch_profile, ranks, far_ranks)}
     for name, check in () if options.names else checks.items():
         compared = check()
         print(name, compared, flush=True)

@@ -34,8 +34,11 @@ MOST_SECONDS: Final = 600.0
 SAMPLED_S: Final = 5.0  # at least, for there to be enough samples of short steps
 NO_STEP_S: Final = 60.0  # at most, while no step ends
 EACH_S: Final = 0.01  # from one sample to the next
-BASELINE_EACH_S: Final = 0.05
-BASELINE_S: Final = 30.0
+# The baseline is spread over minutes: it costs 5 µs of processor time a step of 20 ms meanwhile.
+BASELINE_EACH_S: Final = 0.02  # from one sample to the next
+BURST: Final = 10  # samples one after another
+PAUSE_S: Final = 5.0  # from one burst to the next
+BASELINE_SAMPLES: Final = 240
 WARM_STEPS: Final = 20  # before the baseline,
 WARM_S: Final = 10.0  # and so long since the first look at which steps were done
 HOUR_S: Final = 3600.0
@@ -127,7 +130,7 @@ class Profiler:
         """
         requested = cause == REQUEST
         kind = kind or (self._mode == PROFILE_TRACE and traces.used()) or SAMPLER
-        job = Job(cause, incident, max(1, min(steps, MOST_STEPS)), max(0.1, min(seconds, MOST_SECONDS)), kind, done)
+        job = Job(cause, incident, max(1, min(steps, MOST_STEPS)), max(0.01, min(seconds, MOST_SECONDS)), kind, done)
         with self._guard:
             if refused := self._refusal(requested):
                 return refused
@@ -206,10 +209,11 @@ class Profiler:
 
     def _measure(self) -> None:
         try:
-            began, first, until = self._clock(), self._step(), time.monotonic() + BASELINE_S
-            stacks = sampler.sample(
-                self._thread, BASELINE_EACH_S, self._stop_baseline, lambda _: time.monotonic() >= until
-            )
+            began, first, stacks, stop = self._clock(), self._step(), Stacks(), self._stop_baseline
+            while stacks.samples < BASELINE_SAMPLES and not stop.is_set():
+                burst = sampler.sample(self._thread, BASELINE_EACH_S, stop, lambda count: count >= BURST)
+                stacks = sampler.merged(stacks, burst)
+                stop.wait(PAUSE_S)
             self._baseline = stacks
             steps, ended = max(0, self._step() - first), self._clock()
             profile = Profile(BASELINE, "baseline", NO_INCIDENT, began, ended, steps, stacks.samples)

@@ -25,7 +25,7 @@ Frame = tuple[CodeType, int]  # and the line
 DEPTH: Final = 100  # frames of a sample, from the innermost one
 STACKS: Final = 4096  # different ones that are held; the samples of further ones are not
 _USUAL_S: Final = 0.005  # the interpreter's switch interval, unless it is set
-_SHORT_S: Final = 0.0005
+_SHORT_S: Final = 0.0001
 _MILLION: Final = 1_000_000
 LEAST: Final = 20_000  # of a million: a function whose share grew by less did not grow;
 CERTAIN: Final = 4.0  # nor if it is not so many times the statistical error
@@ -86,6 +86,14 @@ def _attentive() -> Iterator[None]:
         with _attending:
             if shorten and abs(sys.getswitchinterval() - _SHORT_S) < 1e-9:  # else somebody has set another one
                 sys.setswitchinterval(_USUAL_S)
+
+
+def merged(first: Stacks, second: Stacks) -> Stacks:
+    """Return the samples of both, of which the stacks are bounded, too."""
+    both = Stacks()
+    both.samples = first.samples + second.samples
+    both.counts = Counter(dict((first.counts + second.counts).most_common(STACKS)))
+    return both
 
 
 class _Sums:

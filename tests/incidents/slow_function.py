@@ -19,7 +19,7 @@ from otel_goodput import api
 from otel_goodput._incidents import profiler
 from otel_goodput._journal.profiles import Profile
 
-profiler.WARM_STEPS, profiler.WARM_S, profiler.BASELINE_EACH_S, profiler.BASELINE_S = 5, 0.1, 0.01, 3.0
+profiler.WARM_STEPS, profiler.WARM_S, profiler.BASELINE_EACH_S, profiler.PAUSE_S = 5, 0.1, 0.01, 0.05
 profiler.SAMPLED_S = 4.0
 
 

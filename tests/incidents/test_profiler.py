@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import re
 import stat
@@ -30,8 +31,8 @@ from otel_goodput._tools import cli
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Profiles take less than usual."""
-    lengths = {"SAMPLED_S": 0.1, "EACH_S": 0.005, "BASELINE_EACH_S": 0.005, "BASELINE_S": 0.3, "WARM_S": 0.0}
-    for name, value in {**lengths, "WARM_STEPS": 2}.items():
+    lengths = {"SAMPLED_S": 0.1, "EACH_S": 0.005, "BASELINE_EACH_S": 0.004, "PAUSE_S": 0.0, "WARM_S": 0.0}
+    for name, value in {**lengths, "WARM_STEPS": 2, "BASELINE_SAMPLES": 60}.items():
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(requests, "LOOK_S", 0.0)
 
@@ -43,13 +44,37 @@ def run(tmp_path: Path) -> RunDirectory:
     return run
 
 
+def slow_sleep() -> None:
+    time.sleep(0.008)
+
+
+def slow_loop() -> None:
+    end = time.perf_counter() + 0.008
+    while time.perf_counter() < end:
+        pass
+
+
+def slow_regex() -> None:
+    end = time.perf_counter() + 0.008
+    while time.perf_counter() < end:
+        re.search("(a+)+c", "a" * 12)
+
+
+def slow_call() -> None:
+    LIBC.usleep(8000)
+
+
+LIBC = ctypes.CDLL(None)
+SLOW = (slow_sleep, slow_loop, slow_regex, slow_call)
+
+
 class Loop:
-    """A thread that does steps of 2 ms; `slow` of its time from :meth:`slow_down` on is in one function."""
+    """A thread that does steps of 2 ms, and `extra` in each."""
 
     def __init__(self) -> None:
         self.step = -1
+        self.extra: Callable[[], None] = lambda: None
         self._over = threading.Event()
-        self._extra = 0.0
         self.thread = threading.Thread(target=self._train)
         self.thread.start()
 
@@ -57,14 +82,7 @@ class Loop:
         while not self._over.is_set():
             self.step += 1
             time.sleep(0.002)
-            if self._extra:
-                self._injected()
-
-    def _injected(self) -> None:
-        time.sleep(self._extra)
-
-    def slow_down(self) -> None:
-        self._extra = 0.002
+            self.extra()
 
     def close(self) -> None:
         self._over.set()
@@ -90,19 +108,22 @@ def finished(profiler: Profiler, *about: Any, **more: Any) -> Profile:
     return taken[0]
 
 
-def test_what_slowed_down_is_named(run: RunDirectory, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("slow", SLOW)
+def test_what_slowed_down_is_named(
+    run: RunDirectory, loop: Loop, slow: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     profiler = profiler_of(run, loop)
     waits.until(lambda: profiler.look() or profiler._baseline is not None)
-    loop.slow_down()
-    monkeypatch.setattr(module, "SAMPLED_S", 0.5)
+    loop.extra = slow
+    monkeypatch.setattr(module, "SAMPLED_S", 0.4)
     profile = finished(profiler, "slowdown", 7)
-    assert profile.grown[0].name.endswith("_injected") and profile.line.startswith("test_profiler.py:")
+    assert profile.grown[0].name == slow.__name__ and profile.line.startswith("test_profiler.py:")
     assert profile.grown[0].share > 200_000 and profile.grown[0].before == 0
     assert (profile.number, profile.cause, profile.incident, profile.trace) == (1, "slowdown", 7, "")
     assert profile.steps >= 5 and profile.samples > 4
     assert [one.profile for one in profiles.profiles(run)] == [profile]
     baseline = read_profile(run, 0, 0, profiles.BASELINE)
-    assert not baseline.grown and all(not one.name.endswith("_injected") for one in baseline.functions)
+    assert not baseline.grown and slow.__name__ not in [one.name for one in baseline.functions]
     for path in (run.profile_path(0, 0, 0), run.profile_path(0, 0, 1)):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
@@ -120,14 +141,14 @@ def test_there_is_a_budget(run: RunDirectory, loop: Loop, monkeypatch: pytest.Mo
     profiler = profiler_of(run, loop)
     profiler._began -= 1e6
     for _ in range(module.AUTOMATIC):
-        finished(profiler, "slowdown", seconds=0.1)
+        finished(profiler, "slowdown", seconds=0.02)
     assert "within an hour" in profiler.start("slowdown")
-    finished(profiler, REQUEST, seconds=0.1)  # a person may have more
+    finished(profiler, REQUEST, seconds=0.02)  # a person may have more
     monkeypatch.setattr(module, "HOUR_S", 0.0)
-    finished(profiler, "slowdown", seconds=0.1)
+    finished(profiler, "slowdown", seconds=0.02)
     profiler._spent = 1.1e4
     assert "1 % of the attempt" in profiler.start("slowdown")
-    finished(profiler, REQUEST, seconds=0.1)
+    finished(profiler, REQUEST, seconds=0.02)
 
 
 def test_when_it_may_not(run: RunDirectory, loop: Loop) -> None:
@@ -142,7 +163,7 @@ def test_when_it_may_not(run: RunDirectory, loop: Loop) -> None:
 def test_without_steps_it_ends(run: RunDirectory, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "NO_STEP_S", 0.2)
     profiler = Profiler(lambda: (run, 0), 0, time.time_ns, lambda: loop.thread.ident, lambda: 3, "auto")
-    profile = finished(profiler, REQUEST, seconds=0.1)
+    profile = finished(profiler, REQUEST, seconds=0.02)
     assert profile.steps == 0 and profile.samples and "no baseline" in profile.note
 
 
@@ -217,7 +238,7 @@ def test_what_another_rank_asks_for_an_incident_counts_as_automatic(run: RunDire
     profiler = profiler_of(run, loop)
     states: list[str] = []
     for _ in range(module.AUTOMATIC + 1):
-        request = requests.make(REQUEST, 0, seconds=0.1, cause="incident", incident=7)
+        request = requests.make(REQUEST, 0, seconds=0.02, cause="incident", incident=7)
         profiler.answer(request, lambda state, text="", file="": states.append(state))
         waits.until(lambda: states[-1] != requests.TAKEN)
         waits.until(lambda: not profiler.busy)

@@ -80,13 +80,19 @@ def test_many_different_stacks_take_bounded_room(monkeypatch: pytest.MonkeyPatch
     assert all(len(stack) == 2 for stack in taken.counts)
 
 
+def test_bursts_are_added_up() -> None:
+    first, second = stacks((3, [MAIN, STEP])), stacks((2, [MAIN, STEP]), (1, [MAIN, LOAD]))
+    both = sampler.merged(first, second)
+    assert both.samples == 6 and [(one.name, one.own) for one in functions(both)][:2] == [("step", 5), ("load", 1)]
+
+
 def test_a_thread_that_is_gone_has_no_stack() -> None:
     taken = Stacks()
     taken.take(2**40)
     assert not taken.samples and functions(taken) == () and grown(taken, stacks((9, [MAIN]))) == ()
 
 
-@pytest.mark.parametrize(("before", "during"), [(0.005, 0.0005), (0.02, 0.02)])
+@pytest.mark.parametrize(("before", "during"), [(0.005, 0.0001), (0.02, 0.02)])
 def test_the_switch_interval_is_set_back(before: float, during: float) -> None:
     usual = sys.getswitchinterval()
     sys.setswitchinterval(before)
