@@ -34,7 +34,7 @@ Place = Callable[[], "tuple[RunDirectory | None, int]"]
 
 
 class Finding(NamedTuple):
-    """What was learnt of one incident: the rank that causes it, the line at which it stands, and sentences."""
+    """What was known of one incident: the rank that causes it, the line at which it stands, and sentences."""
 
     rank: int = NOBODY
     line: str = ""

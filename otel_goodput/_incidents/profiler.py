@@ -23,6 +23,7 @@ from otel_goodput._runtime.guard import contain, started
 from otel_goodput._settings.options import PROFILE_AUTO, PROFILE_OFF, PROFILE_TRACE
 from otel_goodput._text.quantities import plural, short_duration
 from otel_goodput._text.redact import redacting_logger
+from otel_goodput.semconv import INCIDENT_SPAN
 
 logger = redacting_logger("otel_goodput")
 
@@ -162,7 +163,7 @@ class Profiler:
         """Carry out a request for a profile; see :class:`~otel_goodput._journal.requests.Inbox`."""
         of = request.parameters
         steps, seconds, kind = of.get("steps", STEPS), of.get("seconds", SECONDS), of.get("with", "")
-        cause, incident = of.get("cause", REQUEST), of.get("incident", NO_INCIDENT)
+        cause, incident = of.get("cause", REQUEST), of.get(INCIDENT_SPAN, NO_INCIDENT)
         if (
             not isinstance(steps, int)
             or not isinstance(seconds, (int, float))
