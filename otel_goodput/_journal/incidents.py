@@ -87,7 +87,7 @@ class IncidentSheet:
             before = self._incidents.get(incident.number)
             self._incidents[incident.number] = incident
             over = [number for number, one in self._incidents.items() if one.ended is not None]
-            for number in over[: len(self._incidents) - MOST]:
+            for number in over[: max(0, len(self._incidents) - MOST)]:
                 del self._incidents[number]
             self._new = True
             self._urgent |= before is None or before._replace(cost=0, shares=()) != incident._replace(cost=0, shares=())

@@ -138,6 +138,13 @@ COMMANDS: Final[Mapping[str, Command]] = {
         description="Show every run of a folder or URL live in a browser: an index, a page for each run, and two runs "
         "side by side. The command never writes. It needs the extra 'serve'.",
     ),
+    "mcp": Command(
+        "mcp",
+        "answer an assistant's questions about runs (Model Context Protocol, on stdin and stdout)",
+        ("mcp runs/", "mcp gs://bucket/runs"),
+        description="Answer questions of an assistant, such as an IDE's, about the runs of a folder or URL, by the "
+        "Model Context Protocol on standard input and output. The command only reads. It needs the extra 'mcp'.",
+    ),
     "plan": Command(
         "plan",
         "compute how often to save checkpoints, and the goodput to expect",

@@ -28,6 +28,7 @@ from otel_goodput._journal.usage import Usage
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
 from otel_goodput._text.redact import secrets, without, without_secrets
+from otel_goodput._viewer import incidents
 from otel_goodput.reports import ranks_text, text
 from otel_goodput.reports.detail import FAILED, IN_TRACE, NONBLOCKING, Detail, Phase, Step
 from otel_goodput.reports.excerpt import News
@@ -203,6 +204,7 @@ def figures(report: Report, without: Collection[str] = (), redacted: Redaction |
         "headline": text.headline(shown),
         "verdict": text.sentence(shown) if shown["elapsed_s"] else "No job has started yet.",
         "of_ranks": [line.strip() for line in ranks_text.verdict(shown)] if shown["elapsed_s"] else [],
+        "incident_texts": incidents.sentences(shown),
         "verdict_source": {"category": losses[0][0], "name": losses[0][1]} if known else None,
     }
 
@@ -272,6 +274,8 @@ class _Writer:
                 "cloud_trace": next(filter(None, (cloud_trace(one.facts) for one in reversed(view.attempts))), None),
                 "xprof": self._redacted(str(folder)) if files.is_folder(folder / _PROFILES) else None,
             },
+            "standstills": self._redacted.all([] if partial else incidents.standstills(view.run)),
+            "profiles": self._redacted.all([] if partial else incidents.profiles_of(view.run.folder)),
         }
 
     def _account_of(self, view: RunView, report: Report, without: Collection[str] = ()) -> dict[str, Any]:

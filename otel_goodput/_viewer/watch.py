@@ -22,6 +22,7 @@ from otel_goodput._runtime import files
 from otel_goodput._text.redact import redacting_logger, shown, without_credentials
 from otel_goodput._timeline.run_state import DIED, RUNNING, SILENT, ended
 from otel_goodput._timeline.time_index import TimeIndex
+from otel_goodput._viewer import incidents
 from otel_goodput._viewer.document import Redaction, document, figures, origin, tail, window
 from otel_goodput._viewer.streams import Topic, event
 from otel_goodput.errors import GoodputError, JournalError
@@ -158,6 +159,7 @@ _RETRY_S: Final = 10.0  # after one that failed
 _FEW: Final = 16  # processes that are read at once
 _SHORT: Final = 24  # segments of the leader, likewise; every attempt has one at least
 _QUICK_SPANS: Final = 5_000
+_SIGNS_S: Final = 2.0  # from one look for stacks and profiles to the next
 _READING: Final = threading.BoundedSemaphore(1)  # one run at a time: reading thousands of files takes a core
 _SELDOM: Final = ("processes",)  # of hundreds of processes: too much for each second, the document has it
 _TAILS: Final = 256 * files.KIB  # of spans since the document, for clients that connect later
@@ -243,7 +245,9 @@ class Watch:
         self._looking_up = threading.Lock()
         self._changed = -1, (0, 0)
         self._state = ""
-        self._lives = ("", 0, False)  # state, number of attempts, and whether the job has records of its own
+        # State, number of attempts, whether the job has records of its own, and the signs of stacks and profiles.
+        self._lives = ("", 0, False, tuple[Any, ...]())
+        self._signs, self._signs_due = tuple[Any, ...](), float("-inf")
         self._wanted = 0.0  # since when (unix s) another document is worth its price
         self._retry = float("-inf")  # by the monotonic clock
         self._reading: threading.Thread | None = None
@@ -406,7 +410,7 @@ class Watch:
                 return self._event
             report = self.followed.report()
             state, of_job = _state(report), report.ranks is not None
-            lives = state, report.totals.attempts, of_job
+            lives = state, report.totals.attempts, of_job, self._incident_signs()
             if lives != self._lives:
                 self._lives, self._state, self._wanted = lives, state, time.time()
             self._again = 0.0  # unless what follows goes well
@@ -425,6 +429,14 @@ class Watch:
             if state == self._state:  # else a document was made meanwhile, and this comes too late
                 self._again = time.monotonic() + (_AGAIN_S if state == SILENT else float("inf"))
             return self._event
+
+    def _incident_signs(self) -> tuple[Any, ...]:
+        """Return what differs once stacks or profiles are new: while training stands still, nothing else changes."""
+        now = time.monotonic()
+        if now >= self._signs_due:
+            self._signs = incidents.signs(self.run.folder)
+            self._signs_due = time.monotonic() + max(_SIGNS_S, _LIST_SHARE * (time.monotonic() - now))
+        return self._signs
 
     def _figures(self, report: Report, shown: RunView | None) -> dict[str, Any]:
         """Return what is new of the figures: those of the job, if there are any, and of its leader."""

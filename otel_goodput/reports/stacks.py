@@ -157,6 +157,7 @@ class Standstill:
             "groups": [
                 {
                     "ranks": list(group.ranks),
+                    "text": f"{_ranks(group.ranks, self.ranks)} {group.doing()}{_phase(group.dump)}",
                     "line": shown(group.place.line),
                     "path": shown(group.place.frame.path),
                     "function": shown(group.place.function),

@@ -38,6 +38,14 @@ const PHASE_CATEGORIES = {
 export const FATE_NAMES = ["kept", "lost", "in flight", "left before it began", "skipped batch"];
 const FATE_CATEGORIES = ["productive", "wasted_progress", "in_flight", "other", "data_loading"];
 
+// Kind of an incident: the colour of page.css that it is marked in.
+const INCIDENT_COLORS = { hang: "bad", slowdown: "warn", restart_loop: "bad" };
+
+/** Name of the page's colour for incidents of a kind. */
+export function incidentColor(kind) {
+  return INCIDENT_COLORS[kind] || "warn";
+}
+
 /** "light" or "dark": what the page is drawn in now. */
 export function theme() {
   return document.documentElement.dataset.theme === "dark" ? "dark" : "light";

@@ -1,5 +1,7 @@
 // What is drawn over the lanes: labels, disruptions, what is selected, arrows, and lanes that are no spans.
+import { incidentColor } from "./colors.js";
 import { duration } from "./format.js";
+import { kindTitle } from "./incidentspans.js";
 
 const LETTER = 6.3; // pixels that a letter takes, about: measuring each would cost more than drawing
 const MOST_LABELS = 1400; // a frame
@@ -172,6 +174,34 @@ export function drawFlags(context, frame, disruptions, colors, { top, high, bott
   context.fillStyle = colors.line;
   context.fillRect(0, top + high - 1, width, 1);
   return flags;
+}
+
+/** Incidents: a band over all lanes, and in a row of their own a bar with what was wrong. */
+export function drawIncidents(context, frame, spans, colors, { top, high, bottom, width }) {
+  if (!spans.length) return;
+  context.fillStyle = colors.card;
+  context.fillRect(0, top, width, high);
+  context.font = colors.font;
+  context.textBaseline = "middle";
+  let free = -Infinity;
+  for (const { begin, end, one } of spans) {
+    const left = Math.max(-2, frame.x(begin) / frame.ratio);
+    const right = Math.min(width + 2, Math.max(left + 2, frame.x(end) / frame.ratio));
+    if (right < 0 || left > width) continue;
+    context.fillStyle = colors[incidentColor(one.kind)];
+    context.globalAlpha = 0.1;
+    context.fillRect(left, top + high, right - left, bottom - top - high);
+    context.globalAlpha = 1;
+    context.fillRect(left, top + high - 4, right - left, 3);
+    if (left < free) continue;
+    const cause = one.kind === "restart_loop" ? one.phase : one.cause.replaceAll("_", " ");
+    const text = `${kindTitle(one)} · ${cause}${one.rank === null ? "" : ` of rank ${one.rank}`}`.slice(0, 60);
+    const shown = Math.min(Math.max(2, left + 2), Math.max(2, width - context.measureText(text).width - 4));
+    context.fillText(text, shown, top + (high - 4) / 2);
+    free = shown + context.measureText(text).width + 8;
+  }
+  context.fillStyle = colors.line;
+  context.fillRect(0, top + high - 1, width, 1);
 }
 
 /** An interval of time: what the map shows, the range of all panels, or what is measured. */

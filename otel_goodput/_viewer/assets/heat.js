@@ -1,7 +1,8 @@
 // The canvas of the map of ranks over time: pixels of cells, marks of waits, hover, keys.
 import { axisText } from "./clock.js";
-import { canvasFill, categoryStyle, sourceStyle } from "./colors.js";
+import { canvasFill, categoryStyle, incidentColor, sourceStyle } from "./colors.js";
 import { make } from "./elements.js";
+import { incidentSpans } from "./incidentspans.js";
 import { heatPixels } from "./heatscale.js";
 
 export const HEAT_MARGIN = 64; // px at the left, for the numbers of the processes
@@ -80,6 +81,7 @@ function paintHeat(plot) {
   context.drawImage(image, 0, 0, grid.columns, rows.length, HEAT_MARGIN, 0, room, height);
   if (rowHeight >= 8) drawGaps(plot, context);
   drawWaitMarks(plot, context);
+  drawWrong(plot, context);
   drawRowLabels(plot, context);
   drawTimes(plot, context);
   markRow(plot, context);
@@ -104,6 +106,19 @@ function drawWaitMarks(plot, context) {
     const low = rowHeight > high ? (row + 1) * rowHeight - high - 1 : (row + 0.5) * rowHeight - high / 2;
     context.fillStyle = canvasFill(context, sourceStyle(model.categories[category]));
     context.fillRect(from, low, wide, high);
+  }
+}
+
+/** When something was wrong: a bar at the foot of the map, and its edges through all rows. */
+function drawWrong(plot, context) {
+  const { model, width, height, canvas } = plot;
+  const style = getComputedStyle(canvas);
+  for (const { begin, end, one } of incidentSpans(model)) {
+    const [from, to] = [begin, end].map((time) => Math.max(HEAT_MARGIN, Math.min(width, heatPlace(plot, time))));
+    if (end < plot.scope.begin || begin > plot.scope.end) continue;
+    context.fillStyle = style.getPropertyValue(`--${incidentColor(one.kind)}`).trim();
+    context.fillRect(from, height, Math.max(2, to - from), MARK_HIGH);
+    for (const edge of [from, to]) context.fillRect(Math.min(width - 1, edge), 0, 1, height);
   }
 }
 

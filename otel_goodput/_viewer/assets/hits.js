@@ -1,7 +1,7 @@
 // What is at a point of the timeline's canvas, and where on it a span is.
 import { factsOf, isThere } from "./facts.js";
 import { laneItemAt, spanPlaces } from "./places.js";
-import { MAP_HIGH, SCALE_HIGH } from "./scene.js";
+import { FLAGS_HIGH, MAP_HIGH, SCALE_HIGH } from "./scene.js";
 
 /** {area: "map" | "axis" | "flags" | "lane" | "empty", time, row, item: selected | null} at a point in CSS pixels. */
 export function drawnAt(timeline, x, y) {
@@ -15,7 +15,8 @@ export function drawnAt(timeline, x, y) {
     };
   if (y < MAP_HIGH + 2 * SCALE_HIGH) return { area: "axis", time, row: null, item: null };
   if (y < timeline.head) {
-    const flag = (timeline.flags || []).find((one) => x >= one.left && x <= one.right);
+    const high = y < MAP_HIGH + 2 * SCALE_HIGH + FLAGS_HIGH; // below are those of incidents
+    const flag = (timeline.flags || []).find((one) => high && x >= one.left && x <= one.right);
     return {
       area: "flags",
       time,

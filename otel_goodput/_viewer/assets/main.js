@@ -10,6 +10,7 @@ import { startPartition } from "./partition.js";
 import { startShares } from "./shares.js";
 import { startDisruptions } from "./disruptions.js";
 import { startHeatmap } from "./heatmap.js";
+import { startIncidents } from "./incidents.js";
 import { startWaits } from "./waits.js";
 import { startHistogram } from "./histogram.js";
 import { startTopK } from "./topk.js";
@@ -33,6 +34,7 @@ const PARTS = () => [
   ["single spans", startExact], // before the others, so that the others draw a new document with what was fetched beside it
   ["new spans", startLiveSpans], // and with what has happened since
   ["overview", startOverview],
+  ["incidents", startIncidents],
   ["ranks over time", startHeatmap],
   ["waits", startWaits],
   ["partition", startPartition],

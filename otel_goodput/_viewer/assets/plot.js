@@ -1,11 +1,15 @@
 // Charts over time: uPlot with our axes, colours and tip. Dragging selects an interval of time for all panels.
 import { axisText } from "./clock.js";
+import { incidentColor } from "./colors.js";
 import { axisDuration } from "./format.js";
 import { make } from "./elements.js";
+import { incidentSpans } from "./incidentspans.js";
 
 /* global uPlot */
 
 const LABEL_ROOM = 48; // px at the right: half of the longest label of a time axis, which may stand at its end
+
+const BAND_ALPHA = 0.14;
 
 const TIME_STEPS = [];
 for (const unit of [1, 1e3, 1e6]) for (const step of [1, 2, 5, 10, 20, 50, 100, 200, 500]) TIME_STEPS.push(unit * step);
@@ -24,6 +28,7 @@ export function timeAxis(model) {
     space: 100,
     incrs: TIME_STEPS,
     values: (_, splits, axis, space, step) => splits.map((ns) => axisText(model, ns, step)),
+    incidents: () => incidentSpans(model),
   };
 }
 
@@ -61,6 +66,8 @@ export function drawPlot(mount, options, data) {
       ...(hooks.setSelect || []),
     ];
   }
+  const wrong = (rest.axes || []).find((axis) => axis.incidents);
+  if (wrong) hooks.draw = [(plot) => drawBands(plot, wrong.incidents()), ...(hooks.draw || [])];
   if (tip) hooks.setCursor = [(plot) => moveTip(plot, bubble, tip), ...(hooks.setCursor || [])];
   const plot = new uPlot(
     {
@@ -84,6 +91,23 @@ export function drawPlot(mount, options, data) {
   plot.over.addEventListener("mouseleave", () => (bubble.hidden = true));
   follow(mount, plot);
   return plot;
+}
+
+/** When something was wrong: a band over the chart, with a bar on top of it. */
+function drawBands({ ctx, bbox, valToPos }, spans) {
+  const least = window.devicePixelRatio || 1;
+  ctx.save();
+  for (const { begin, end, one } of spans) {
+    const left = Math.max(bbox.left, valToPos(begin, "x", true));
+    const right = Math.min(bbox.left + bbox.width, Math.max(left + least, valToPos(end, "x", true)));
+    if (right <= left) continue;
+    ctx.fillStyle = inkColor(`--${incidentColor(one.kind)}`);
+    ctx.globalAlpha = BAND_ALPHA;
+    ctx.fillRect(left, bbox.top, right - left, bbox.height);
+    ctx.globalAlpha = 1;
+    ctx.fillRect(left, bbox.top, right - left, 3 * least);
+  }
+  ctx.restore();
 }
 
 function moveTip(plot, bubble, tip) {

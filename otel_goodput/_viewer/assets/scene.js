@@ -1,7 +1,8 @@
 // One picture of the timeline: lanes in pixels, then what is drawn over them.
 import { drawAxis } from "./axis.js";
 import { rgb } from "./colors.js";
-import { drawConnections, drawCurve, drawFlags, drawLabels, drawLevels } from "./decoration.js";
+import { incidentSpans } from "./incidentspans.js";
+import { drawConnections, drawCurve, drawFlags, drawIncidents, drawLabels, drawLevels } from "./decoration.js";
 import { drawMarks, drawOutline, drawStretch, drawSummed } from "./decoration.js";
 import { factsOf } from "./facts.js";
 import { laneBins } from "./lanes.js";
@@ -11,7 +12,8 @@ import { relationsOf } from "./relations.js";
 
 export const MAP_HIGH = 26; // heights in CSS pixels: the map of the whole run,
 export const SCALE_HIGH = 18; // each of the two scales,
-export const FLAGS_HIGH = 20; // and the names of disruptions
+export const FLAGS_HIGH = 20; // the names of disruptions,
+export const INCIDENTS_HIGH = 18; // and those of incidents
 const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
 
 /** Colours of the page's theme, read once. */
@@ -161,6 +163,12 @@ function decorateScene(timeline, frame, placed, under, colors) {
     timeline.head,
     frame.labels.slice(under),
   );
+  drawIncidents(context, frame, incidentSpans(timeline.model), colors, {
+    top: timeline.head - INCIDENTS_HIGH,
+    high: INCIDENTS_HIGH,
+    bottom: height,
+    width,
+  });
   timeline.flags = drawFlags(context, frame, timeline.model.disruptions, colors, {
     top: MAP_HIGH + 2 * SCALE_HIGH,
     high: FLAGS_HIGH,

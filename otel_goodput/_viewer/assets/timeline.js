@@ -9,7 +9,8 @@ import { LaneSource } from "./lanes.js";
 import { LaneTree } from "./lanetree.js";
 import { itemBeside, laneItemAt, spanPlaces } from "./places.js";
 import { bindPointer } from "./pointer.js";
-import { drawScene, FLAGS_HIGH, MAP_HIGH, SCALE_HIGH } from "./scene.js";
+import { incidentsOf } from "./incidentspans.js";
+import { drawScene, FLAGS_HIGH, INCIDENTS_HIGH, MAP_HIGH, SCALE_HIGH } from "./scene.js";
 import { Surface } from "./surface.js";
 import { TreeView } from "./tree.js";
 import { Viewport } from "./viewport.js";
@@ -191,7 +192,8 @@ class Timeline extends Viewport {
   // --- rows --------------------------------------------------------------------------------------------------------
 
   get head() {
-    return MAP_HIGH + 2 * SCALE_HIGH + (this.model.disruptions.length ? FLAGS_HIGH : 0);
+    const flags = this.model.disruptions.length ? FLAGS_HIGH : 0;
+    return MAP_HIGH + 2 * SCALE_HIGH + flags + (incidentsOf(this.model).length ? INCIDENTS_HIGH : 0);
   }
 
   get bodyTop() {

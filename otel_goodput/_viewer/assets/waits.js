@@ -79,16 +79,16 @@ function waitRow(model, one, elapsed, choose) {
   return tableRow(WAIT_COLUMNS, cells, { data: { rank: String(one.rank), category: one.category, name: one.name } });
 }
 
-function categoryOf(model, name, custom) {
+export function categoryOf(model, name, custom) {
   return model.categories.find((one) => one.name === name && one.custom === (custom || ""));
 }
 
-function doingCell(category, name, custom) {
+export function doingCell(category, name, custom) {
   const words = category ? sourceTitle(category) : [name.replaceAll("_", " "), custom].filter(Boolean).join(": ");
   return make("div", { class: "name-line" }, category ? swatch(cssFill(sourceStyle(category))) : null, make("span", { class: "clamp", text: words, title: words }));
 }
 
-function rankButton(model, rank, choose) {
+export function rankButton(model, rank, choose) {
   const process = model.processes.find((one) => one.index === rank);
   const name = `rank ${rank}${process?.host ? ` (${process.host})` : ""}`;
   return button(name, () => choose(rank), { class: "link clamp" });
