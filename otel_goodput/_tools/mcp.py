@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib.util
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from mcp.server import MCPServer
 
 NAME: Final = "otel-goodput"
+_PACKAGE: Final = "mcp"
 INSTRUCTIONS: Final = """\
 Goodput of ML training runs: how much of a job's time made progress, where the rest went, and what is wrong now.
 If a job is slow or stands still, ask `incidents` first, then `stacks` (of a hang) or `profiles` (of a slowdown).
@@ -37,14 +39,12 @@ def add_mcp_arguments(parser: argparse.ArgumentParser) -> None:
 def run_mcp(options: argparse.Namespace) -> int:
     """Answer until standard input ends, and return 0."""
     gc.enable()  # the other commands end soon
-    try:
-        import mcp.server
-    except ImportError as error:
-        raise ConfigurationError(f"mcp needs the package mcp 2 or newer: {install_command('mcp')}") from error
+    if importlib.util.find_spec(_PACKAGE) is None:
+        raise ConfigurationError(f"mcp needs the package mcp: {install_command('mcp')}")
     answers = Answers(place(options))
     try:
         made = server(answers)
-        redact_loggers(mcp.__name__)
+        redact_loggers(_PACKAGE)
         made.run("stdio")
     finally:
         answers.close()
@@ -52,9 +52,12 @@ def run_mcp(options: argparse.Namespace) -> int:
 
 
 def server(answers: Answers) -> MCPServer:
-    """Return the server, with a tool for each question."""
-    from mcp.server import MCPServer
-    from mcp.types import ToolAnnotations
+    """Return the server, with a tool for each question. Raises ConfigurationError if `mcp` is too old."""
+    try:
+        from mcp.server import MCPServer
+        from mcp.types import ToolAnnotations
+    except ImportError as error:
+        raise ConfigurationError(f"the package mcp is older than 2.0: {install_command('mcp')}") from error
 
     made: MCPServer = MCPServer(NAME, instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
     reads = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
@@ -78,7 +81,7 @@ def _tools(answers: Answers) -> list[Callable[..., str]]:
         return _answered(lambda: answers.report(run, process, as_json=as_json))
 
     def incidents(run: str = "") -> str:
-        """What is or was wrong with a run, the latest first: kind, since when, cause, rank, phase, line, cost, evidence.
+        """What is or was wrong with a run, the latest first: kind, since when, cause, rank, line, cost.
 
         An incident whose `ended` is null is open. Kinds: hang, slowdown, restart_loop.
         """

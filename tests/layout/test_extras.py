@@ -233,6 +233,22 @@ def notify(here: Installed) -> None:
         assert len(server.requests) == 1
 
 
+def mcp(here: Installed) -> None:
+    here.job()
+    assert here.run("-c", ASKING).split() == ["run"]
+
+
+ASKING = """
+import asyncio, json, sys
+from mcp import Client, StdioServerParameters
+async def ask():
+    command = StdioServerParameters(command=sys.executable, args=["-I", "-m", "otel_goodput", "mcp", "runs"])
+    async with Client(command) as client:
+        return await client.call_tool("runs", {})
+print(*(one["run_id"] for one in json.loads(asyncio.run(ask()).content[0].text)["runs"]))
+"""
+
+
 def everything(here: Installed) -> None:
     """All exporters can be opened in one process, and reach what they send to."""
     with GoogleEmulator() as google, grpc_backend() as received:
@@ -261,6 +277,7 @@ USES: dict[str, Callable[[Installed], None]] = {
     "gcp-otlp": gcp_otlp,
     "otlp": otlp,
     "jax": jax,
+    "mcp": mcp,
     "notify": notify,
     "orbax": orbax,
     "remote": remote,

@@ -125,7 +125,7 @@ def test_the_slowest_steps_and_a_comparison(assistant: Assistant, place: Path) -
 
 @pytest.mark.parametrize(
     "name",
-    ["../elsewhere/secret", "secret", "linked", "/etc", "~", "..", ".", "story/../../elsewhere/secret", "file:///etc", "\0"],
+    ["../elsewhere/secret", "secret", "linked", "/etc", "~", "..", "story/../../elsewhere/secret", "file:///etc", "\0"],
 )  # fmt: skip
 def test_what_is_outside_the_folder_is_refused(assistant: Assistant, place: Path, name: str) -> None:
     if name.startswith("/"):
@@ -190,6 +190,7 @@ def test_answers_are_bounded_and_say_what_was_left_out() -> None:
     assert nested["left_out"]["groups[].frames"] + len(nested["groups"][0]["frames"]) == 2000
 
 
+@pytest.mark.release
 def test_the_end_of_its_input_ends_it(place: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "otel_goodput", "mcp", str(place)], stdin=subprocess.DEVNULL, capture_output=True,
@@ -198,6 +199,7 @@ def test_the_end_of_its_input_ends_it(place: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.release
 def test_a_folder_that_is_not_there_yet_and_a_url(
     connect: Callable[[Path | str], Assistant], place: Path, tmp_path: Path
 ) -> None:
