@@ -206,7 +206,9 @@ def test_there_are_recipes_for_the_libraries_that_people_train_with() -> None:
 
 def test_blocks_say_what_they_are() -> None:
     for page in GUIDE:
-        assert {block.language for block in blocks(page)} <= {"python", "sh", "bash", "yaml", "text", "toml"}, page
+        assert {block.language for block in blocks(page)} <= {"python", "sh", "bash", "yaml", "json", "text", "toml"}, (
+            page
+        )
         assert PAGES[page].count("\n```") % 2 == 0, page
 
 

@@ -240,10 +240,10 @@ def mcp(here: Installed) -> None:
 
 ASKING = """
 import asyncio, json, sys
-from mcp import Client, StdioServerParameters
+from mcp import Client, StdioServerParameters, stdio_client
 async def ask():
     command = StdioServerParameters(command=sys.executable, args=["-I", "-m", "otel_goodput", "mcp", "runs"])
-    async with Client(command) as client:
+    async with Client(stdio_client(command)) as client:
         return await client.call_tool("runs", {})
 print(*(one["run_id"] for one in json.loads(asyncio.run(ask()).content[0].text)["runs"]))
 """

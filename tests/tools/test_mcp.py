@@ -28,12 +28,12 @@ class Assistant:
     """A client of the protocol that has started the command."""
 
     def __init__(self, place: Path | str, portal: Any, stack: Any) -> None:
-        from mcp import Client, StdioServerParameters
+        from mcp import Client, StdioServerParameters, stdio_client
 
         command = ["-W", "error", "-m", "otel_goodput", "mcp", str(place)]
         self.portal = portal
         parameters = StdioServerParameters(command=sys.executable, args=command, env=environment())
-        self.client = stack.enter_context(portal.wrap_async_context_manager(Client(parameters)))
+        self.client = stack.enter_context(portal.wrap_async_context_manager(Client(stdio_client(parameters))))
 
     def tools(self) -> list[Any]:
         return list(self.portal.call(self.client.list_tools).tools)
