@@ -136,7 +136,7 @@ class Detector:
 
     def _look_for_hang(self, now: Observation, before: Observation | None, changed: dict[int, Incident]) -> None:
         key, stepped = (IncidentKind.HANG, None), now.at - (now.since_step or 0)
-        doing = now.doing or _growing(before, now)
+        doing = now.doing or _growing(before, now) or self._doing[0]
         if doing.phase != self._doing[0] or (before is not None and now.steps > before.steps):
             phase, begun = self._doing
             self._longest[phase] = max(self._longest[phase], now.at - begun if begun else 0)
@@ -334,11 +334,13 @@ class Detector:
         changed[incident.number] = incident._replace(ended=max(incident.began, ended))
 
 
-def _growing(before: Observation | None, now: Observation) -> Source:
-    """Return what most time went to since the observation before."""
+def _growing(before: Observation | None, now: Observation) -> Source | None:
+    """Return what most time went to since the observation before; None if nothing is known of that time."""
     earlier = {} if before is None else before.times
     grown = {source: spent - earlier.get(source, 0) for source, spent in now.times.items()}
-    source = max(grown, key=lambda one: (grown[one], one), default=Source(Category.OTHER))
+    source = max(grown, key=lambda one: (grown[one], one), default=None)
+    if source is None or grown[source] <= 0:
+        return None
     return Source(STEP, source.name, source.rank) if source.category == Category.IN_FLIGHT else source
 
 

@@ -17,7 +17,7 @@ from otel_goodput._accounting.job import OpenNow
 from otel_goodput._accounting.ranks import NOBODY
 from otel_goodput._accounting.rules import NAMES
 from otel_goodput._journal.incidents import IncidentSheet
-from otel_goodput._live.live_job import JobFigures
+from otel_goodput._live.live_job import LATE_NS, JobFigures
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import contain, containing
 from otel_goodput._settings.config import Config
@@ -27,7 +27,8 @@ from otel_goodput.semconv import IncidentKind
 
 logger = redacting_logger("otel_goodput")
 
-Figures = Callable[[], "tuple[Totals, JobFigures | None]"]
+# Returns the account of the job, or of this process if it is the only one; None if another process watches it.
+Figures = Callable[[], "tuple[Totals, JobFigures | None] | None"]
 # Adds what else is known of an incident that opens or goes on: its line, and sentences of evidence.
 Explain = Callable[[Incident], Incident]
 
@@ -84,7 +85,11 @@ class IncidentWatch:
         if now < self._due or self._tracer.traces.job_span is None:
             return
         self._due = now + self._every
-        totals, job = self._figures()
+        account = self._figures()
+        if account is None:
+            self._end(self._detector.close(now))
+            return
+        totals, job = account
         if self._process_count > 1 and (job is not None) != self._whole:
             self._end(self._detector.close(now))
             first, self._whole = self._detector.number, job is not None
@@ -92,6 +97,8 @@ class IncidentWatch:
         waits = None if job is None else job.costs.whole
         doing = None if job is None else _doing(job.now)
         seen = observation(totals, self._tracer.traces.attempt, waits, doing)
+        if now - seen.at > LATE_NS:  # a rank does not say what it does: then the time since a step is as of now
+            seen = seen._replace(at=now)
         for incident in self._detector.look(seen):
             self._take(self._explained(incident, totals))
         self._recompilations = totals.recompilations

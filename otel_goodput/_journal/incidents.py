@@ -114,7 +114,7 @@ class IncidentSheet:
         """Write the file if there is something new and it is time, or the `last` time. An error is reported once."""
         now = time.monotonic()
         if self._earlier is None:
-            self._earlier = _read_all(run, self._process, below=self._attempt)
+            self._earlier = _read_all(run, below=self._attempt)
         if not self._new or not (self._urgent or last or now - self._written >= EVERY_S):
             return
         self._written = now
@@ -134,13 +134,13 @@ def read_incidents(run: RunDirectory, attempt: int, process: int) -> tuple[Incid
     return incidents
 
 
-def incidents_of(run: RunDirectory, process: int, ends: Mapping[int, int]) -> list[tuple[int, Incident]]:
-    """Return the incidents of all attempts of a process, each with its attempt (counted from 0), in their order.
+def incidents_of(run: RunDirectory, ends: Mapping[int, int]) -> list[tuple[int, Incident]]:
+    """Return the incidents of all attempts, each with its attempt (counted from 0), in their order.
 
-    One that was open when its attempt ended is over since then: `ends` has the last sign of life of the attempts that
-    are over, ns. Files that cannot be read are left out.
+    Its leader noticed them, or a process that stood in for it. One that was open when its attempt ended is over since
+    then: `ends` has the last sign of life of the attempts that are over, ns. Files that cannot be read are left out.
     """
-    return _over(_read_all(run, process), ends)
+    return _over(_read_all(run), ends)
 
 
 def ends_of(disruptions: Iterable[Disruption]) -> dict[int, int]:
@@ -148,12 +148,12 @@ def ends_of(disruptions: Iterable[Disruption]) -> dict[int, int]:
     return {one.attempt - 2: max(one.died, 0) or one.time for one in disruptions if one.attempt is not None}
 
 
-def _read_all(run: RunDirectory, process: int, below: int | None = None) -> list[tuple[int, Incident]]:
+def _read_all(run: RunDirectory, below: int | None = None) -> list[tuple[int, Incident]]:
     every = list[tuple[int, Incident]]()
-    for attempt in [one for one in run.incident_attempts(process) if below is None or one < below][-ATTEMPTS:]:
+    for attempt, process in [one for one in run.incidents() if below is None or one[0] < below][-ATTEMPTS:]:
         with suppress(OSError, ValueError):
             every += ((attempt, one) for one in read_incidents(run, attempt, process))
-    return every
+    return sorted(every, key=lambda one: (one[0], one[1].began))
 
 
 def _over(every: Iterable[tuple[int, Incident]], ends: Mapping[int, int]) -> list[tuple[int, Incident]]:

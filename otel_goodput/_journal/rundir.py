@@ -219,9 +219,9 @@ class RunDirectory:
         """Attempt (counted from 0) and process of each that left stacks, sorted."""
         return sorted((int(match[1]), int(match[2])) for match in self._matches(_STACKS))
 
-    def incident_attempts(self, process: int) -> list[int]:
-        """Sorted numbers of the attempts in which this process noticed incidents."""
-        return sorted(int(match[1]) for match in self._matches(_INCIDENTS) if int(match[2]) == process)
+    def incidents(self) -> list[tuple[int, int]]:
+        """Attempt (counted from 0) and process of each that noticed incidents, sorted."""
+        return sorted((int(match[1]), int(match[2])) for match in self._matches(_INCIDENTS))
 
     def offsets_paths(self) -> list[Path]:
         """The existing files of offsets of clocks, in order of the leaders that wrote them."""

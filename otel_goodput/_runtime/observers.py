@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import Tracer
 from opentelemetry.util import types
 
+from otel_goodput._accounting import Totals
 from otel_goodput._disruption.launchers import exit_code, exit_reason, launches, unseen
 from otel_goodput._disruption.metadata import Maintenance, metadata_host
 from otel_goodput._disruption.notices import Notices
@@ -25,6 +27,7 @@ from otel_goodput._integrations.usage import UsageSampler
 from otel_goodput._journal.profiles import Profile
 from otel_goodput._journal.requests import Inbox
 from otel_goodput._live import LiveAccount
+from otel_goodput._live.live_job import JobFigures
 from otel_goodput._metrics.productivity import Inputs, Productivity
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import containing
@@ -113,8 +116,9 @@ class Observers:
         tracer.hooks.at_tick(self.requests.look, profiler.look)
         self.incidents: IncidentWatch | None = None
         self._notifier: Notifier | None = None
-        if config.leads and config.incidents is not None:
-            self.incidents = IncidentWatch(config, tracer, spans, live.incidents, figures)
+        if config.incidents is not None and (config.leads or live.ranks is not None):
+            watched = figures if config.leads else partial(_standing_in, live)
+            self.incidents = IncidentWatch(config, tracer, spans, live.incidents, watched)
             self.incidents.explain_by(Causes(place, config.process_index, profiler).explain)
             self.incidents.explain_by(Throttling(live.usages).explain)
             if config.notify and live.opened.run is not None:
@@ -210,7 +214,8 @@ class Observers:
         from otel_goodput._resources import kubernetes  # imported late: most jobs run outside of a cluster
 
         def submitted_at(answer: kubernetes.Submission) -> None:
-            started = self._figures()[0].started_at
+            account = self._figures()
+            started = None if account is None else account[0].started_at
             # A pod created after the run's start belongs to a later attempt, and says nothing of the submission.
             if started is None or answer.moment <= started:
                 self._productivity.learn(Inputs(submitted_at=answer.moment))
@@ -236,6 +241,12 @@ def _subject(config: Config, live: LiveAccount) -> Subject:
     """Return whose incidents are reported."""
     run = live.opened.run
     return Subject(config.job_name, live.run_id, live.attempt + 1, "" if run is None else str(run.path))
+
+
+def _standing_in(live: LiveAccount) -> tuple[Totals, JobFigures] | None:
+    """Return the account of the job if this process stands in for the leader."""
+    job = None if live.ranks is None else live.ranks.figures(published=True)
+    return None if job is None else (job.totals, job)
 
 
 def _finished(job: object) -> bool:

@@ -8,8 +8,8 @@ from typing import Any, Final
 from otel_goodput._accounting.incidents import STEP, Incident
 from otel_goodput._accounting.ranks import NOBODY
 from otel_goodput._text.durations import NS
-from otel_goodput._text.quantities import format_duration, format_moment, percent, plural
-from otel_goodput.semconv import INCIDENT_SPAN, Category, IncidentKind
+from otel_goodput._text.quantities import format_duration, format_moment, percent
+from otel_goodput.semconv import Category, IncidentKind
 
 SHOWN: Final = 10  # in the text of a report, the latest
 SHARES_SHOWN: Final = 3
@@ -79,7 +79,7 @@ def section(report: Mapping[str, Any]) -> Iterator[str]:
     if not incidents:
         return
     still = sum(one["ended"] is None for one in incidents)
-    yield f"  incidents  {plural(len(incidents), INCIDENT_SPAN)}{f', {still} open' if still else ''}"
+    yield f"  incidents    {len(incidents)}{f', {still} of them still open' if still else ''}"
     for one in incidents[-SHOWN:]:
         yield from _incident(one)
 
