@@ -281,7 +281,7 @@ def rules() -> list[Rule]:
             f"step times are known, the limit is {HANG_OTHER:g} s.",
             look=(
                 "Which phase is open, in which process? See the last spans of the trace.",
-                "`py-spy dump --pid PID` on each host: which process is not in a collective operation like the rest?",
+                "`otel-goodput stacks`: which rank do the others wait for, and at which line does it stand?",
                 "The hosts' accelerators and network: errors, an unreachable host, maintenance.",
                 "The dashboard's *At risk* panel: it shows what a restart would lose.",
             ),
@@ -362,7 +362,7 @@ def rules() -> list[Rule]:
             look=(
                 f"What does it do meanwhile (`{semconv.GOODPUT_CATEGORY}`), and since when? See the dashboard.",
                 f"`{Category.DATA_LOADING}`: its data, and its host's CPU, memory and disk.",
-                f"`{Category.STALLED}`, `{Category.OTHER}`: `py-spy dump --pid PID` on its host.",
+                f"`{Category.STALLED}`, `{Category.OTHER}`: `otel-goodput stacks --now` says at which line it stands.",
                 "Is it always the same host, whichever rank runs there? Replace the host.",
             ),
         ),
