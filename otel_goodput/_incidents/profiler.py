@@ -32,7 +32,8 @@ STEPS: Final = 5  # of a profile, by default
 SECONDS: Final = 10.0  # and at most, unless no step has ended
 MOST_STEPS: Final = 10_000
 MOST_SECONDS: Final = 600.0
-SAMPLED_S: Final = 5.0  # at least, for there to be enough samples of short steps
+SAMPLED_S: Final = 5.0  # at least, for there to be enough samples of short steps,
+SAMPLES: Final = 300  # and so many, on a machine so busy that they are late
 NO_STEP_S: Final = 60.0  # at most, while no step ends
 EACH_S: Final = 0.01  # from one sample to the next
 # The baseline is spread over minutes: it costs 5 µs of processor time a step of 20 ms meanwhile.
@@ -259,13 +260,13 @@ class Profiler:
         began, first, since = self._clock(), self._step(), time.monotonic()
         taken = False
 
-        def over(_: int) -> bool:
+        def over(count: int) -> bool:
             nonlocal trace, taken
             passed, steps = time.monotonic() - since, self._step() - first
             if trace is not None and (trace.disturbed or steps >= job.steps or passed >= job.seconds):
                 taken, trace = self._end(trace), None
             if passed < job.seconds:
-                return trace is None and steps >= job.steps and passed >= min(job.seconds, SAMPLED_S)
+                return trace is None and steps >= job.steps and passed >= SAMPLED_S and count >= SAMPLES
             return steps > 0 or passed >= max(job.seconds, NO_STEP_S)
 
         stacks = sampler.sample(self._thread, EACH_S, self._stop, over)

@@ -115,6 +115,7 @@ def test_jax_is_traced_from_the_background_and_computes_the_same(jax: Any, run: 
 @pytest.fixture
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SAMPLED_S", 0.1)
+    monkeypatch.setattr(module, "SAMPLES", 5)
 
 
 @pytest.mark.jax
@@ -227,6 +228,7 @@ def test_old_traces_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_the_steps_of_a_trace_are_accounted_apart(torch: Any, record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     """A profiler that makes steps much longer, of a real job: live, and read from the disk afterwards."""
     monkeypatch.setattr(module, "SAMPLED_S", 0.0)
+    monkeypatch.setattr(module, "SAMPLES", 0)
     recording = record()
     over = threading.Event()
     running = torch.autograd.profiler
