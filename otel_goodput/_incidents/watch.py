@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from opentelemetry import trace as trace_api
-from opentelemetry.trace import NonRecordingSpan, Tracer
+from opentelemetry.trace import NonRecordingSpan, SpanContext, Tracer
 from opentelemetry.util import types
 
 from otel_goodput import semconv
@@ -18,6 +18,7 @@ from otel_goodput._accounting.ranks import NOBODY
 from otel_goodput._accounting.rules import NAMES
 from otel_goodput._journal.incidents import IncidentSheet
 from otel_goodput._live.live_job import LATE_NS, JobFigures
+from otel_goodput._recording.ids import job_span_context
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import contain, containing
 from otel_goodput._settings.config import Config
@@ -67,6 +68,7 @@ class IncidentWatch:
         self._whole = False  # it is the account of all ranks
         self._due = 0
         self._recompilations = 0
+        self._caught_up = tracer.traces.attempt == 0 or not config.leads  # with what the attempt before left open
         self._listeners: list[Listener] = []
         self._held_back: dict[int, int] = {}  # incidents of which listeners do not know yet: looks left
         self._explainers: list[Explain] = []
@@ -102,6 +104,11 @@ class IncidentWatch:
         for incident in self._detector.look(seen):
             self._take(self._explained(incident, totals))
         self._recompilations = totals.recompilations
+        if not self._caught_up and (left := self._sheet.left_open(totals.history)) is not None:
+            self._caught_up = True
+            traces = self._tracer.traces
+            for incident in left:
+                self._export(incident, job_span_context(traces.run_id, traces.attempt - 1, traces.process), died=True)
 
     def close(self) -> None:
         """Look a last time; what is still wrong ends with the job."""
@@ -137,15 +144,19 @@ class IncidentWatch:
             if (job := self._tracer.traces.job_span) is not None:
                 job.add_event(semconv.GOODPUT_INCIDENT_EVENT, _attributes(incident), incident.opened)
         if incident.ended is not None:
-            context = trace_api.set_span_in_context(NonRecordingSpan(self._tracer.traces.job_context))
-            attributes = {**_attributes(incident), semconv.GOODPUT_INCIDENT_COST: incident.cost}
-            span = self._spans.start_span(
-                semconv.INCIDENT_SPAN, context, attributes=attributes, start_time=incident.began
-            )
-            span.end(incident.ended)
+            self._export(incident, self._tracer.traces.job_context)
         if new:
             self._held_back[incident.number] = PATIENCE if incident.kind == IncidentKind.HANG else 0
         self._report(incident)
+
+    def _export(self, incident: Incident, job: SpanContext, *, died: bool = False) -> None:
+        """Make the span of an incident that is over; `died`: because its attempt died."""
+        attributes = {**_attributes(incident), semconv.GOODPUT_INCIDENT_COST: incident.cost}
+        if died:
+            attributes[semconv.GOODPUT_INTERRUPTED] = True
+        context = trace_api.set_span_in_context(NonRecordingSpan(job))
+        span = self._spans.start_span(semconv.INCIDENT_SPAN, context, attributes=attributes, start_time=incident.began)
+        span.end(incident.ended)
 
     def _report(self, incident: Incident) -> None:
         """Report the opening and the end of an incident to those who listen."""

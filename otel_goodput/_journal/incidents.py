@@ -104,6 +104,17 @@ class IncidentSheet:
         """
         return [*_over(self._earlier or (), ends_of(disruptions)), *((self._attempt, one) for one in self.all())]
 
+    def left_open(self, disruptions: Iterable[Disruption]) -> list[Incident] | None:
+        """The incidents that were open when the attempt before this one ended, which ended them; None: not known yet.
+
+        `disruptions`: of the run.
+        """
+        if self._earlier is None:
+            return None
+        before = [one for attempt, one in self._earlier if attempt == self._attempt - 1 and one.ended is None]
+        end = ends_of(disruptions).get(self._attempt - 1)
+        return [] if end is None else [one._replace(ended=max(end, one.began)) for one in before]
+
     def move(self, attempt: int) -> None:
         """Tell that this is the attempt `attempt`, of another run: the file is written again there."""
         with self._putting:

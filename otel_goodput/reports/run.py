@@ -208,7 +208,8 @@ class RecordedRun:
         report = Report(totals, sidecars.about, tuple(notes.values()), standing, damage, corrections, facts)
         if question.others:
             ends = ends_of(totals.history) | ({} if state == RUNNING else {attempt: source.last_sign})
-            wrong = [each for each in incidents_of(folder, ends) if each[1].opened <= moment]
+            # A killed process may have noticed one after its last sign of life.
+            wrong = [each for each in incidents_of(folder, ends) if question.at is None or each[1].opened <= moment]
             report = replace(report, incidents=wrong, usage=usages(folder, moment))
         return report, sidecars
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 import logging
+import sys
 from itertools import islice
 from pathlib import Path
 
 import pytest
+import warm
+from waits import until
 
 import otel_goodput as goodput
 from otel_goodput import semconv, testing
@@ -16,6 +19,8 @@ from otel_goodput._incidents.watch import IncidentWatch
 from otel_goodput._journal import incidents
 from otel_goodput._journal.incidents import MOST, IncidentSheet, incidents_of, read_incidents
 from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._recording.ids import job_span_context
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.semconv import Category, IncidentKind
 
 NUMBERS = itertools.count()
@@ -113,6 +118,43 @@ def test_who_listens_hears_of_each_incident_once() -> None:
         steps(run, 100, 2.0)
         steps(run, 100, 1.0)
         assert listener.heard_of == [("opened", 1), ("ended", 1)]
+
+
+PROGRAM = """
+import sys, time
+import otel_goodput as goodput
+goodput.configure("job", directory=sys.argv[1], incidents="0.1s", watchdog="off", exporters="none", integrations="none")
+with goodput.job():
+    for step in range(30):
+        with goodput.step(step):
+            time.sleep(0.01)
+    with goodput.data_loading():
+        time.sleep(60)
+"""
+
+
+def test_an_incident_of_an_attempt_that_was_killed_is_exported_by_the_next_one(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    folder = RunDirectory(tmp_path / "runs" / "job")
+    process = warm.Process([sys.executable, str(program), str(tmp_path / "runs")])
+    until(lambda: [one for _, one in incidents_of(folder, {}) if one.kind == IncidentKind.HANG], 30)
+    process.kill()
+    process.wait(30)
+    (left,) = RecordedRun(folder).report().to_json()["incidents"]
+    assert (left["attempt"], left["kind"], left["cause"]) == (1, "hang", "data_loading")
+    assert left["ended"] is not None and left["ended"] >= left["began"] + 0.6
+    recording = testing.Recording()
+    options = recording.attach({"directory": tmp_path / "runs", "exporters": "none", "incidents": "0.1s"})
+    with goodput.Recorder("job", **options) as recording.recorder, recording.recorder.job():
+        until(lambda: [span for span in recording.exported() if span.name == "incident"], 30)
+    (span,) = (span for span in recording.exported() if span.name == "incident")
+    assert span.start_time is not None and abs(span.start_time - left["began"] * 1e9) < 1000
+    assert span.end_time is not None and abs(span.end_time - left["ended"] * 1e9) < 1000
+    assert span.attributes is not None and span.attributes[semconv.GOODPUT_INTERRUPTED] is True
+    job = job_span_context("job", 0)
+    assert span.parent is not None and (span.parent.trace_id, span.parent.span_id) == (job.trace_id, job.span_id)
+    assert [one["attempt"] for one in RecordedRun(folder).report().to_json()["incidents"]] == [1]
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------
