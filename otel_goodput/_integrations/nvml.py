@@ -110,12 +110,14 @@ class Nvml:
 
     def _reasons(self, handle: Any) -> int:
         nvml = self._nvml
+        older = getattr(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", None)  # of a driver before 535
+        newer: Any = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", older)
         try:
-            return int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
-        except nvml.NVMLError as error:  # a driver before 535 has it under this name
-            if error.value != nvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+            return int(newer(handle))
+        except nvml.NVMLError as error:
+            if older is None or error.value != nvml.NVML_ERROR_FUNCTION_NOT_FOUND:
                 raise
-            return int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+            return int(older(handle))
 
     def _spent(self, handle: Any) -> int:
         """The energy since the reading before, mJ."""

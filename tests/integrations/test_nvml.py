@@ -21,6 +21,7 @@ from .nvidia import Gpu, Library, install
 
 GIB = 2**30
 ME = os.getpid()
+EVENT, THROTTLE = "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"
 
 
 @pytest.fixture(autouse=True)
@@ -66,10 +67,16 @@ def test_the_gpus_of_this_process_count_together(monkeypatch: pytest.MonkeyPatch
         (0x4 | 0x20 | 0x80, ("power_cap", "thermal", "power_brake")),
     ],
 )
-@pytest.mark.parametrize("missing", [(), ("nvmlDeviceGetCurrentClocksEventReasons",)])
+@pytest.mark.parametrize(
+    ("missing", "binding"),
+    [((), ""), ((EVENT,), ""), ((THROTTLE,), ""), ((EVENT,), EVENT), ((), EVENT), ((), THROTTLE)],
+)
 def test_why_clocks_are_held_down(
-    monkeypatch: pytest.MonkeyPatch, driver: int, expected: tuple[str, ...], missing: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch, driver: int, expected: tuple[str, ...], missing: tuple[str, ...], binding: str
 ) -> None:
+    """Driver (`missing`) and `binding` know it by one name, by the other, or by both."""
+    if binding:
+        monkeypatch.delattr(pynvml, binding)
     reading = read(monkeypatch, Library([Gpu("GPU-0", reasons=driver, pids=[ME])], missing=missing))
     assert reading is not None and reasons(reading.throttled) == expected
     assert reading.held_down == bool(expected)
