@@ -262,7 +262,8 @@ def everything(here: Installed) -> None:
     assert answer["problems"] == 0
     assert "file, otlp, gcp, workload, gcp-otlp, tensorboard" in answer["verdict"]
     here.run(
-        "-c", "import fsspec, psutil, starlette, uvicorn; from importlib import util; assert util.find_spec('orbax')"
+        "-c",
+        "import fsspec, psutil, pynvml, starlette, uvicorn; from importlib import util; assert util.find_spec('orbax')",
     )
 
 
