@@ -30,7 +30,7 @@ EACH_S: Final = 5.0  # so long after one another
 RANKS_SHOWN: Final = 3  # whose clocks are held down
 _POWER_CAP: Final = 1 << THROTTLE_REASONS.index(ThrottleReason.POWER_CAP)
 
-Place = Callable[[], "tuple[RunDirectory | None, int]"]
+Whereabouts = Callable[[], "tuple[RunDirectory | None, int]"]
 
 
 class Finding(NamedTuple):
@@ -50,7 +50,7 @@ class Causes:
         profiler: of this process.
     """
 
-    def __init__(self, place: Place, process: int, profiler: Profiler) -> None:
+    def __init__(self, place: Whereabouts, process: int, profiler: Profiler) -> None:
         self._place, self._process, self._profiler = place, process, profiler
         self._findings: dict[int, Finding] = {}  # by the number of the incident
         self._looked: dict[int, tuple[int, float]] = {}  # how often, and when last, s, monotonic

@@ -238,9 +238,12 @@ class Notifier:
         self.ending = False  # the job is: what ends now ends with it
 
     def begin(self) -> bool:
-        """Start the thread, which first looks whether the addresses are understood; return whether there is one."""
-        if not self._addresses:
-            return False
+        """Start the thread, which first looks whether the addresses are understood; return whether there is one.
+
+        It begins by itself with the first incident: only the leader needs to know before whether it will work.
+        """
+        if self._thread is not None or not self._addresses or self._closing.is_set():
+            return self._thread is not None
         if not installed():
             report_once("notify", "%s", missing())
             return False
@@ -260,7 +263,7 @@ class Notifier:
 
     def opened(self, incident: Incident) -> None:
         """Report that an incident has opened. Returns at once."""
-        if self._thread is None or not wanted(self._only, *self._known()):
+        if not wanted(self._only, *self._known()) or not self.begin():
             return
         if self._reported_before(incident):
             self._reported.add(incident.number)

@@ -137,7 +137,7 @@ class Observers:
 
     def start(self, config: Config) -> None:
         """Listen to signals, to the platform and to the cluster."""
-        if self._notifier is not None:
+        if self._notifier is not None and config.leads:
             self._notifier.begin()
         if self._signals is not None:
             self._signals.install()

@@ -54,14 +54,22 @@ def numbered(number: int) -> Incident:
 class Reporting:
     """A notifier to a server, and the sheet of incidents that it looks into."""
 
-    def __init__(self, *addresses: str, attempt: int = 1, settle_s: float = 0.0, only: str = "", **known: Any) -> None:
+    def __init__(
+        self,
+        *addresses: str,
+        attempt: int = 1,
+        settle_s: float = 0.0,
+        only: str = "",
+        begins: bool = True,
+        **known: Any,
+    ) -> None:
         environ = {"OTEL_GOODPUT_NOTIFY": " ".join(addresses), "OTEL_GOODPUT_NOTIFY_ONLY": only}
         self.sheet = IncidentSheet(attempt, 0)
         self.notifier = Notifier(
             configuration.read("llama", environ=environ), lambda: SUBJECT, self.sheet, lambda: (known, {}),
             settle_s=settle_s, pauses_s=(0.01, 0.01),
         )  # fmt: skip
-        self.begun = self.notifier.begin()
+        self.begun = begins and self.notifier.begin()
 
     def open(self, incident: Incident = INCIDENT) -> None:
         self.notifier.opened(incident)
@@ -129,6 +137,18 @@ def test_once_when_it_opens_and_once_when_it_ends(server: HttpServer, notifier: 
         ),
         "Lost: 4 min 50 s.",
     ]
+
+
+def test_a_rank_that_has_nothing_to_report_has_no_thread(server: HttpServer) -> None:
+    """A deputy reports once it stands in for the leader."""
+    reporting = Reporting(address(server), begins=False)
+    assert not any(thread.name == "goodput-notify" for thread in threading.enumerate())
+    reporting.open()
+    assert reporting.shutdown() and len(server.requests) == 1
+    reporting = Reporting(address(server), begins=False)
+    assert reporting.shutdown(0)
+    reporting.open()
+    assert len(server.requests) == 1, "nothing begins after the end"
 
 
 def test_a_slowdown_waits_for_its_line(server: HttpServer) -> None:
