@@ -1,7 +1,11 @@
 """The interpreter's one timer that writes all stacks: :func:`faulthandler.dump_traceback_later`.
 
-It is a thread of C, which needs no GIL. There is one in a process, and nobody can ask whether it is set, so calls of
-others are noticed by functions put in their place, which only pass them on; ours then stands down for good.
+It is a thread of C, which needs no GIL. So it reads the stacks of threads that run, if it goes off in a process that
+was stopped (SIGSTOP) for longer than it was set for, and goes on; CPython 3.11 has crashed of that. It is only set if
+the user wants that.
+
+There is one in a process, and nobody can ask whether it is set, so calls of others are noticed by functions put in
+their place, which only pass them on; ours then stands down for good.
 """
 
 from __future__ import annotations
@@ -11,9 +15,9 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final
 
+FORK_S: Final = 1.0  # at most, for the timer to be set
 _PYTEST: Final = "_pytest.faulthandler"  # it sets the timer for its option faulthandler_timeout
 
 
@@ -31,6 +35,7 @@ class Timer:
         self._owner: object = None
         self._users = 0
         self._setting = threading.Lock()  # held while it is set, and by a thread that forks
+        self._forking: list[bool] = []  # whether each thread that forks has that lock
         self._forks = False
         self._latest: Callable[[], Any] | None = None  # the latest call of the program's own
 
@@ -109,15 +114,16 @@ class Timer:
         return owner is not None and self._owner is owner
 
     def _before_fork(self) -> None:
-        self._setting.acquire(timeout=1.0)
+        self._forking.append(self._setting.acquire(timeout=FORK_S))
         self.stop(self._owner)
 
     def _forked(self) -> None:
-        with suppress(RuntimeError):
+        if self._forking and self._forking.pop():
             self._setting.release()
 
     def _in_child(self) -> None:
         self._setting = threading.Lock()
+        self._forking.clear()
 
 
 timer: Final = Timer()

@@ -1,8 +1,8 @@
 """Notices that training stands still, and has the stacks of all threads written to the run's folder.
 
 The keeper's thread looks at every tick whether anything has begun or ended since. At the limit it writes the stacks
-itself, with the GIL: no thread moves meanwhile. In case it cannot, because a call of C holds the GIL or a disk hangs,
-the interpreter's own timer does that a little later, see :mod:`~otel_goodput._incidents.timer`.
+itself, with the GIL: no thread moves meanwhile. If that is set, the interpreter's own timer does that a little later in
+case this cannot, because a call of C holds the GIL; see :mod:`~otel_goodput._incidents.timer`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.stacks import DUMP, MOVED_ON, Dump, StacksFile, header, parse, read_stacks, stacks_of
 from otel_goodput._runtime.files import named
 from otel_goodput._runtime.guard import contain, report_once
-from otel_goodput._settings.options import OFF
+from otel_goodput._settings.options import Watch
 from otel_goodput._text.durations import NS
 from otel_goodput._text.redact import redact, redacting_logger
 from otel_goodput.semconv import PHASES
@@ -93,7 +93,7 @@ class _Situation:
 
 
 class Watchdog:
-    """Watches the job of one recorder; `option` is the setting ``watchdog``: ``auto``, ``off``, or a limit in ns.
+    """Watches the job of one recorder; `option` is the setting ``watchdog``.
 
     `place` returns the folder of the run, None if there is none, and the number of the attempt, from 0. `training`
     returns the ident of the training thread.
@@ -101,12 +101,12 @@ class Watchdog:
 
     def __init__(
         self,
-        option: str | int,
+        option: Watch,
         account: Account,
         place: Callable[[], tuple[RunDirectory | None, int]],
         training: Callable[[], int | None],
     ) -> None:
-        self._fixed = option if isinstance(option, int) else 0
+        self._fixed = option.limit
         self._account = account
         self._place = place
         self._training = training
@@ -125,9 +125,10 @@ class Watchdog:
         self._looking = threading.Lock()
         self._pid = os.getpid()
         self._closed = False
-        self._off = option == OFF  # then it only answers requests
+        self._off = not option.on  # then it only answers requests
+        self._timed = option.on and option.timer
         self._package = str(named(__file__).parent.parent)
-        if not self._off:
+        if self._timed:
             timer.install()
 
     # --- answers ------------------------------------------------------------------------------------------------------
@@ -189,7 +190,7 @@ class Watchdog:
             self._stop()
             self._drop_file()
             self._looking.release()
-        if not self._off:
+        if self._timed:
             timer.remove(self)
 
     def _steadily(self, now: int) -> bool:
@@ -201,13 +202,13 @@ class Watchdog:
         if self._written or not self._stepped or not self._situation.stepping or now - self._looked > ABSENT_NS:
             return False
         self._since = self._looked = now
-        return now - self._set_at < self._limit // EVERY
+        return not self._timed or now - self._set_at < self._limit // EVERY
 
     def _look(self, now: int) -> None:
         if (file := self._file) is not None and not file.ours:
             timer.stop(self)
             self._drop_file()
-        elif file is not None and self._steadily(now):
+        elif (file is not None or not self._timed) and self._steadily(now):
             return
         before, absent = self._situation, now - self._looked if self._looked else 0
         self._looked = now
@@ -216,7 +217,7 @@ class Watchdog:
         if situation.keys != before.keys:
             self._moved(before, situation, now)
         self._situation = situation
-        if timer.yielded and self._account.notes.add(YIELDED, _YIELDED):
+        if self._timed and timer.yielded and self._account.notes.add(YIELDED, _YIELDED):
             logger.info("%s", _YIELDED)
         if not situation.job or situation.excluded:
             self._stop()
@@ -228,7 +229,7 @@ class Watchdog:
         if self._written < len(DUMPS) and now - self._since >= self._limit * DUMPS[self._written]:
             self._written += 1
             self._latest = self._add(now)
-        elif not self._written:
+        elif self._timed and not self._written:
             self._wind(now)
 
     def _observe(self) -> _Situation:
@@ -266,10 +267,10 @@ class Watchdog:
             return max(fixed, UNKNOWN_NS)
         longest = self._quiet.get(kind, 0)
         # One long pause must not let the next one go on ten times as long.
-        learnt = max(fixed or LEAST_NS, min(FACTOR * longest, max(UNKNOWN_NS, 2 * longest)))
+        usual = max(fixed or LEAST_NS, min(FACTOR * longest, max(UNKNOWN_NS, 2 * longest)))
         if kind[0] == _BETWEEN:
-            return fixed or max(BETWEEN_NS, learnt)
-        return learnt if longest else max(fixed, UNKNOWN_NS)
+            return fixed or max(BETWEEN_NS, usual)
+        return usual if longest else max(fixed, UNKNOWN_NS)
 
     def _limit_of_steps(self) -> int:
         with self._account.lock:

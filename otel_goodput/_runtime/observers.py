@@ -32,7 +32,7 @@ from otel_goodput._metrics.productivity import Inputs, Productivity
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import containing
 from otel_goodput._settings.config import Config
-from otel_goodput._settings.options import OFF
+from otel_goodput._settings.options import Watch
 from otel_goodput._text.redact import redacting_logger
 from otel_goodput.semconv import (
     GOODPUT_DISRUPTION_REASON,
@@ -96,7 +96,7 @@ class Observers:
             tracer.account.notice(REASONS.index(exit_reason(code)), clock(), ended_by=f"exit status {code}")
         tracer.hooks.device = self.device_clock
         place = lambda: (None if live.provisional else live.opened.run, live.attempt)  # noqa: E731
-        watchdog = config.watchdog if live.opened.run is not None else OFF
+        watchdog = config.watchdog if live.opened.run is not None else Watch(on=False)
         self.watchdog = Watchdog(watchdog, tracer.account, place, lambda: tracer.thread.identity)
         tracer.hooks.at_tick(self.watchdog.tick)
         self.requests = Inbox(place, config.process_index, clock)

@@ -56,6 +56,7 @@ PROFILE_OFF: Final = "off"
 PROFILES: Final = (PROFILE_AUTO, PROFILE_TRACE, PROFILE_REQUEST, PROFILE_OFF)
 AUTO: Final = "auto"
 OFF: Final = "off"
+GIL: Final = "gil"
 
 
 # --- parsers: of the text of a variable or an argument; they raise ValueError or OverflowError ------------------------
@@ -121,13 +122,25 @@ def _limit(text: str) -> int | None:
     return parse_duration(text) if text.strip() else None
 
 
-def _watchdog(text: str) -> str | int:
-    if text.lower() in (AUTO, OFF):
-        return text.lower()
-    length = parse_duration(text)
+class Watch(NamedTuple):
+    """How training is watched: `limit` in ns, 0: by what is usual; `timer`: also by the interpreter's."""
+
+    on: bool = True
+    limit: int = 0
+    timer: bool = False
+
+
+def _watchdog(text: str) -> Watch:
+    words = _names(text.lower())
+    limit, *others = [word for word in words if word != GIL] or [AUTO]
+    if others or (limit == OFF and len(words) > 1):
+        raise ValueError(f"the watchdog is {AUTO}, {OFF} or a duration, perhaps with {GIL}, not {text!r}")
+    if limit in (AUTO, OFF):
+        return Watch(limit == AUTO, timer=GIL in words)
+    length = parse_duration(limit)
     if not NS <= length <= 7 * 86_400 * NS:
         raise ValueError(f"the watchdog's limit must be between a second and a week, not {text!r}")
-    return length
+    return Watch(limit=length, timer=GIL in words)
 
 
 def _processes(text: str) -> str:
@@ -382,10 +395,10 @@ class Settings:
     )
     watchdog = Option(
         "float | str | None",
-        f"{AUTO} | {OFF} | duration",
+        f"{AUTO} | {OFF} | duration, {GIL}",
         AUTO,
         "how long training may stand still before the stacks of all threads are written to the run's folder; `auto`: "
-        "10 times the usual step, and at least 30 s",
+        f"10 times the usual step, and at least 30 s. With `,{GIL}` also if a call of C holds Python's lock",
         _watchdog,
     )
     grace_period = Option(

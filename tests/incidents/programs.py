@@ -18,7 +18,7 @@ LATER, CANCEL = faulthandler.dump_traceback_later, faulthandler.cancel_dump_trac
 
 
 def start(folder: str, **options: Any) -> goodput.Recorder:
-    known: dict[str, Any] = {"directory": f"{folder}/runs", "watchdog": "1s", "exporters": "none", **options}
+    known: dict[str, Any] = {"directory": f"{folder}/runs", "watchdog": "1s,gil", "exporters": "none", **options}
     return goodput.configure("job", **{"integrations": "none", **known})
 
 
@@ -126,7 +126,9 @@ def at_rest(folder: str) -> None:
 
 def two_jobs(folder: str) -> None:
     """Two recorders share the one timer: the second one goes without."""
-    one, other = (goodput.Recorder(name, directory=f"{folder}/runs", exporters="none") for name in ("a", "b"))
+    one, other = (
+        goodput.Recorder(name, directory=f"{folder}/runs", exporters="none", watchdog="gil") for name in ("a", "b")
+    )
     with one.job(), other.job():
         wait(lambda: armed(one) != armed(other))
         time.sleep(0.3)

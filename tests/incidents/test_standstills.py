@@ -40,7 +40,7 @@ class Job:
         tests = Path(__file__).parents[1]
         often = {"OTEL_GOODPUT_INCIDENTS": f"{LIMIT_S / 6:.2f}s"}
         environment = {**os.environ, **often, "PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent)])}
-        words = [str(count), str(folder), kind, str(culprit), f"{LIMIT_S}s"]
+        words = [str(count), str(folder), kind, str(culprit), f"{LIMIT_S}s,gil"]
         command = [sys.executable, "-m", "incidents.rank"]
         self.ranks = [warm.Process([*command, str(index), *words], env=environment) for index in range(count)]
 
