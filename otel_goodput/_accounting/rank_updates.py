@@ -25,6 +25,7 @@ from otel_goodput._accounting.rules import (
     NAMES,
     OTHER,
     OWNERS,
+    PROFILED,
     RECOVERY,
     STEP,
     SUSPENDED_TIME,
@@ -304,7 +305,7 @@ class RankNotes:
         Returns what of an execution is not final then, if that is why not more is.
         """
         bodies: dict[tuple[int, int], _Body] = {}
-        running = cursor.steps.running
+        running, profiled, latest = cursor.steps.running, cursor.name_index.get(PROFILED), None
         for owner, begin, end in rows:
             if isinstance(owner, Execution) and begin < end:
                 key = owner.key, owner.start
@@ -312,6 +313,9 @@ class RankNotes:
                 if body is None:
                     body = bodies[key] = _Body(owner, begin, running)
                 body.end, body.execution = end, owner
+                latest = body
+            elif owner == profiled and latest is not None and latest.end == begin:  # the end of a step (rule R12)
+                latest.end = end
         for body in [*bodies.values()][:-1] if broken else ():
             body.running = body.running and not body.execution.on_host
         until = min([limit, *(body.begin for body in bodies.values() if body.running)])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -10,8 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timelines import replay
 
+from otel_goodput import Recorder
 from otel_goodput._accounting import rules
 from otel_goodput._accounting.ledger import Ledger
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.timeline import Timeline, account_timeline
 
 from .intervals import traced
@@ -191,3 +197,32 @@ def test_older_snapshots_have_no_profiler() -> None:
     head, blobs = Ledger().dump()
     assert head["account"].pop("usual_before_profile") == []
     assert Ledger.load(head, b"".join(bytes(blob) for blob in blobs)).settled.ceilings == {}
+
+
+def test_of_several_ranks_it_is_what_the_job_waits_for(tmp_path: Path) -> None:
+    """A profiler makes the steps of rank 1 long, for which rank 0 waits in its own (R11)."""
+    together = threading.Barrier(2)
+
+    def train(rank: int) -> None:
+        recorder = Recorder(
+            "run", run_id="run", directory=tmp_path, exporters="none", process_index=rank, process_count=2
+        )
+        with recorder.job():
+            for number, _ in recorder.steps(enumerate(range(26))):
+                slow = rank == 1 and 20 <= number < 24
+                if rank == 1 and number in (20, 24):
+                    recorder._account.profiling(slow)
+                time.sleep(0.05 if slow else 0.001)
+                together.wait()
+        recorder.shutdown()
+
+    threads = [threading.Thread(target=train, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    run = RecordedRun(RunDirectory(tmp_path / "run"))
+    answers = [run.report(process=1).to_json(), run.report(exact=True).to_json()]
+    own, exact = (one["seconds"]["custom"] for one in answers)
+    assert isinstance(own, dict) and isinstance(exact, dict)
+    assert 0 < exact["profiling"] <= own["profiling"]  # a rank that is late in its own step has a share in it
