@@ -477,6 +477,10 @@ STRAGGLER: Final = _gauge("goodput.straggler.ratio", "1").described(
 RANK_WAIT: Final = _counter("goodput.rank.wait.time", "s", GOODPUT_RANK, GOODPUT_CATEGORY).described(
     "Time for which the job waited for one rank, by rank and what that did; of 16 ranks at most, and of all others."
 )
+RANK_OWN: Final = _gauge("goodput.rank.own.time", "s", GOODPUT_RANK).described(
+    "Time that a rank itself takes in a turn of the loop inside of the step, without its waits for others, lately; of "
+    "16 ranks at most, the slowest ones, and (`other`) of a usual rank."
+)
 INCIDENT_ACTIVE: Final = _gauge(
     "goodput.incident.active",
     "{incident}",

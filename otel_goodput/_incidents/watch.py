@@ -120,7 +120,8 @@ class IncidentWatch:
     def _end(self, incidents: Sequence[Incident]) -> None:
         for incident in incidents:
             known = next((one for one in self._sheet.all() if one.number == incident.number), incident)
-            self._take(incident._replace(line=known.line, evidence=known.evidence))
+            source = known.source if known.source.phase == incident.source.phase else incident.source
+            self._take(incident._replace(source=source, line=known.line, evidence=known.evidence))
 
     def _explained(self, incident: Incident, totals: Totals) -> Incident:
         known = next((one for one in self._sheet.all() if one.number == incident.number), None)

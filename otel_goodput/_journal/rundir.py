@@ -38,6 +38,7 @@ REASONS: Final = files.MIB
 WAITS: Final = files.MIB
 OFFSETS: Final = files.MIB
 NOW: Final = files.MIB
+OWN: Final = files.MIB
 FACTS: Final = 64 * files.KIB
 USAGE: Final = 256 * files.KIB
 REQUESTS: Final = files.MIB  # a request may name 65,536 processes
@@ -72,6 +73,7 @@ _KNOWN: Final = (
     (re.compile(r"p\d{4,9}\.waits"), WAITS),
     (_OFFSETS, OFFSETS),
     (re.compile(r"p\d{4,9}\.now"), NOW),
+    (re.compile(r"p\d{4,9}\.own"), OWN),
     (re.compile(r"a\d{4,10}-p\d{4,9}\.facts"), FACTS),
     (_USAGE, USAGE),
     (_PROFILE, PROFILE),

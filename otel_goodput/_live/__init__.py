@@ -130,6 +130,8 @@ class LiveAccount:
             instruments.register_ranks(meter, ranks)
         if process is not None and self.usage is not None:
             instruments.register_usage(meter, self.usages)
+        if self.ranks is not None:
+            instruments.register_own_times(meter, self.ranks.own_times)
         return record
 
     def hear(self, record: Durations) -> None:

@@ -20,6 +20,7 @@ from otel_goodput._accounting.events import NOT_KNOWN
 from otel_goodput._accounting.job import JobAccount
 from otel_goodput._accounting.rank_updates import RankUpdate
 from otel_goodput._accounting.rules import NS
+from otel_goodput._accounting.stragglers import Stragglers
 from otel_goodput._journal.clock_offsets import read_offsets
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._live import handover
@@ -167,6 +168,7 @@ class Deputy:
             elif (live := self.live) is not None:
                 live.feed_own(update)
                 live.take(self._channel.receive())
+                live.compare()
                 self._set_aside(live)
         elif self.stands_in:
             self._step_down()
@@ -207,6 +209,7 @@ class Deputy:
                 received.setdefault(rank, []).extend(messages)
         job.expect(received)
         live.take(received)
+        live.stragglers = Stragglers.every(self._config.incidents)
         self._aside.clear()
         self._set_aside(live)
         return live

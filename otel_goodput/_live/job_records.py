@@ -14,11 +14,13 @@ from typing import Final
 
 from otel_goodput._accounting import Event, Ledger
 from otel_goodput._accounting.job import Costs
+from otel_goodput._accounting.own_time import OwnTimes
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.job_now import JobNow, write_now
 from otel_goodput._journal.job_waits import JobWaits, read_waits, write_waits
 from otel_goodput._journal.journal import Journal, Segment
 from otel_goodput._journal.lock import Lock
+from otel_goodput._journal.own_times import write_own_times
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._live.handover import Handover
 from otel_goodput._live.keeper import Keeper
@@ -133,6 +135,11 @@ class JobRecords:
         """Write what the ranks do."""
         if self._folder is not None:
             write_now(self._folder, now)
+
+    def save_own(self, own: OwnTimes) -> None:
+        """Write what the ranks do themselves inside of steps."""
+        if self._folder is not None:
+            write_own_times(self._folder, own)
 
     def refresh(self) -> None:
         """Bring the ledger up to what has been recorded."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -30,6 +31,7 @@ from otel_goodput._timeline.recovery import Restored, restore, write_snapshot
 from otel_goodput._timeline.span_index import SpanIndex
 
 TICK_S: Final = 0.25
+JITTER: Final = 0.2  # part of it, at random: what is sampled at each tick must not beat with steps that take as long
 HEARTBEAT_NS: Final = 1_000_000_000
 ROUNDS: Final = 64  # at most so many rounds of feeding the ledger in one tick
 # A thread that computes holds the GIL for 5 ms, whoever waits for it. So the ledger is fed a little at a time, and
@@ -85,6 +87,7 @@ class Keeper:
         self._beaten = 0
         self._on_disk = False  # the whole journal, after stop()
         self._caught_up = False  # the index was up to date when the keeper stopped
+        self._random = random.Random()
         self._stop = threading.Event()
         self._pass = threading.Lock()
         self._thread = threading.Thread(target=self._loop, name="otel-goodput-keeper", daemon=True)
@@ -105,7 +108,7 @@ class Keeper:
         while not self._stop.is_set():
             self.tick()
             if not self._behind:
-                self._wake.wait(TICK_S)
+                self._wake.wait(TICK_S * self._random.uniform(1 - JITTER, 1 + JITTER))
             self._wake.clear()
 
     def tick(self) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 from otel_goodput._accounting.events import NOT_KNOWN
 from otel_goodput._accounting.job import JobAccount
 from otel_goodput._accounting.rank_updates import RankUpdate
+from otel_goodput._accounting.stragglers import Stragglers
 from otel_goodput._journal.clock_offsets import read_offsets, write_offsets
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._live import deputy, handover
@@ -96,6 +97,7 @@ class Leader:
         job.expect(range(count))
         about = {"began": self._began, "reached": reached, "concluded": concluded}
         live = LiveJob(self._own, count, self._channel, self.offsets, records, job, **about, taken=self._covered.take)
+        live.stragglers = Stragglers.every(self._config.incidents)
         for early in self._early:
             live.feed_own(early)
         self._early.clear()

@@ -15,8 +15,10 @@ from typing import Final, NamedTuple
 from otel_goodput._accounting import Totals
 from otel_goodput._accounting.events import NOT_KNOWN
 from otel_goodput._accounting.job import Cause, Costs, JobAccount, OpenNow
+from otel_goodput._accounting.own_time import OwnTime, OwnTimes
 from otel_goodput._accounting.rank_clocks import Offset
 from otel_goodput._accounting.rank_updates import RankUpdate
+from otel_goodput._accounting.stragglers import Stragglers
 from otel_goodput._journal.job_now import JobNow, RankDoing
 from otel_goodput._journal.job_waits import JobWaits
 from otel_goodput._journal.notes import Notes
@@ -44,6 +46,7 @@ class JobFigures(NamedTuple):
         now, places: what the ranks do; the host and the process id of each.
         together, offsets, numbered: the ranks step together; how far their clocks are ahead of the leader's; by how
             much they seem to number the same steps higher.
+        own: what the ranks do themselves inside of steps.
     """
 
     totals: Totals
@@ -56,6 +59,7 @@ class JobFigures(NamedTuple):
     roles: Mapping[str, Totals]
     offsets: Mapping[int, Offset]
     numbered: Mapping[int, int]
+    own: OwnTimes
 
 
 class Claims:
@@ -146,6 +150,7 @@ class LiveJob:
 
     Attributes:
         latest: the latest update of each rank.
+        stragglers: compare what the ranks do themselves inside of steps.
         changing: held while the account changes.
     """
 
@@ -163,6 +168,8 @@ class LiveJob:
         concluded: int = NOT_KNOWN,
         taken: Callable[[int, int], object] = lambda *_: None,
     ) -> None:
+        self.stragglers = Stragglers()
+        self._own_times: dict[int, OwnTime] = {}
         self._own, self._count, self._channel, self._clocks = own, count, channel, clocks
         self.records, self.job = records, job
         self._began, self._reached, self._concluded = began, reached, concluded
@@ -182,6 +189,7 @@ class LiveJob:
             job.place(own.rank, own.role, own.devices)
             # First what holds for the job: it is needed where the time of the update is decided.
             job.note([*own.noted(update.known)], own.rank)
+            self._own_times[own.rank] = own.own_time()
             self._feed(own.rank, job.by_common_clock(own.rank, update))
 
     def take(self, received: Mapping[int, Sequence[bytes]], *, last: bool = False, counted: bool = False) -> None:
@@ -195,6 +203,7 @@ class LiveJob:
                 self._places[rank] = message.host, message.pid
                 if message.usage is not None:
                     self._usages[rank] = time.monotonic(), message.usage
+                self._own_times[rank] = message.own
                 self.job.place(rank, message.role, message.devices)
                 self._clocks.take(rank, message, shared=self._channel.shares_folder(rank))
             for rank, message, offsets in self._clocks.known(last=last):
@@ -227,6 +236,17 @@ class LiveJob:
             self._concluded = self.job.horizon
             self.job.conclude(failed=not self._own.account.ledger.settled.clean)
 
+    def compare(self, *, last: bool = False) -> bool:
+        """Compare what the ranks do themselves inside of steps, if it is time to; whether there is something new."""
+        with self.changing:
+            at = self._own.account.clock()
+            if not self.job.together or not (last or self.stragglers.due(at)):
+                return False
+            self.records.refresh()
+            with self.records.account.lock:
+                steps = self.records.account.ledger.totals(self.job.horizon).executed
+            return self.stragglers.look(at, steps, dict(self._own_times), last=last) is not None
+
     # --- figures ------------------------------------------------------------------------------------------------------
 
     def figures(self, *, of_all: bool) -> JobFigures | None:
@@ -241,7 +261,7 @@ class LiveJob:
                 totals = job.totals(moment)
             roles = {} if len(job.roles) < 2 else job.totals_of_roles(moment)
             of_ranks = job.costs_at(moment), job.open_now(moment), dict(self._places), job.together, roles
-            in_their_ways = job.offsets, job.numbered_apart
+            in_their_ways = job.offsets, job.numbered_apart, self.stragglers.times()
             late = job.common_time(self._own.rank, self._own.account.clock()) - moment
         if late > LATE_NS and totals.since_step is not None and not totals.ended:  # no rank may look at the clock
             totals = replace(totals, since_step=totals.since_step + late)
@@ -275,4 +295,6 @@ class LiveJob:
                 for rank, sign in now.ranks.items()
             ]
         self.records.save(waits, last=last)
+        if self.compare(last=last):
+            self.records.save_own(self.stragglers.times())
         self.records.save_now(JobNow(now.at, self._count, ranks, now.cause, now.since))

@@ -11,6 +11,7 @@ from typing import Final
 from otel_goodput._accounting import Event, Ledger
 from otel_goodput._accounting.events import NOT_KNOWN
 from otel_goodput._accounting.job import holds_for_job
+from otel_goodput._accounting.own_time import OwnTime
 from otel_goodput._accounting.rank_updates import RankUpdate
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.usage_now import UsageNow
@@ -41,6 +42,7 @@ class Publisher:
         attempt: its number, from 0; ``NOT_KNOWN`` before that is set.
         clock: what is known of its clock.
         usage_lasts: for so long, s, a sample of usage says how things are now.
+        own_time: returns what samples of the training thread say so far.
     """
 
     def __init__(self, config: Config, account: Account, usage: Callable[[], UsageNow | None] = lambda: None) -> None:
@@ -51,6 +53,7 @@ class Publisher:
         self.account, self.usage = account, usage
         self._used: UsageNow | None = None  # what of that was published last
         self.usage_lasts = USAGE_S + SAMPLES * (config.usage_interval or 0) / NS
+        self.own_time: Callable[[], OwnTime] = OwnTime
         self._number = 0  # of the next message
         self._devices = 0  # as far as is known
         self._notes = False  # what holds for the job is noted
@@ -61,6 +64,10 @@ class Publisher:
         """Begin with what `ledger` is fed, which is the account's, or becomes it."""
         ledger.begin_updates()
         self._noted.clear()
+
+    def sample_by(self, own_time: Callable[[], OwnTime]) -> None:
+        """Publish what `own_time` returns, too."""
+        self.own_time = own_time
 
     @property
     def devices(self) -> int:
@@ -85,7 +92,7 @@ class Publisher:
             about = self._number, self.attempt, *self.place, self.role
             usage = self.usage()
             new = None if usage is self._used else usage
-            message = encode(RankMessage(*about, self.devices, self.clock.signs(), update, new))
+            message = encode(RankMessage(*about, self.devices, self.clock.signs(), update, new, self.own_time()))
         except MessageTooLarge:
             return [part for half in update.halves() for part in self.publish(channel, half)]
         channel.publish(message)

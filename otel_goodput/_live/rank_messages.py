@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting.events import NOT_KNOWN
+from otel_goodput._accounting.own_time import OwnTime
 from otel_goodput._accounting.rank_updates import Opened, RankUpdate
 from otel_goodput._accounting.ranks import ENDED, STEP_TIME, Piece, RankStep
 from otel_goodput._accounting.rules import CUSTOM, CUT_OUT, RECOVERY
@@ -23,7 +24,7 @@ from otel_goodput._journal.usage_now import UsageNow
 from otel_goodput._text.redact import encodable
 from otel_goodput.semconv import CATEGORIES
 
-VERSION: Final = 5  # ranks of one job run the same version, and no message is read again later
+VERSION: Final = 6  # ranks of one job run the same version, and no message is read again later
 MOST: Final = 64 << 10  # bytes of a message
 TEXT: Final = 255  # bytes of a host, a role and a name
 NAMES: Final = 64  # custom names in a message; the others are OVERFLOW
@@ -74,6 +75,7 @@ class RankMessage(NamedTuple):
         devices: that it computes with; 0 if that is not known.
         clock: what it knows of its clock.
         usage: of processor, memory and accelerators, if it was sampled since the message before.
+        own: what samples of its training thread say so far.
     """
 
     number: int
@@ -85,6 +87,7 @@ class RankMessage(NamedTuple):
     clock: ClockSigns
     update: RankUpdate
     usage: UsageNow | None = None
+    own: OwnTime = OwnTime()
 
 
 class _Run(NamedTuple):
@@ -208,7 +211,7 @@ class _Reader:
 
 def encode(message: RankMessage) -> bytes:
     """Return the bytes of a message; long texts are cut. Raises MessageTooLarge, or ValueError: it is out of range."""
-    number, attempt, host, pid, role, devices, clock, update, usage = message
+    number, attempt, host, pid, role, devices, clock, update, usage, own = message
     writer = _Writer()
     for count in (VERSION, number, attempt, pid):
         writer.count(count)
@@ -224,6 +227,8 @@ def encode(message: RankMessage) -> bytes:
     writer.count(usage is not None)
     for figure in usage or ():
         writer.signed(figure)
+    for count in own:
+        writer.count(count)
     writer.count(update.at - update.known)
     writer.maybe(update.joined, update.at)
     writer.maybe(update.left, update.at)
@@ -358,6 +363,7 @@ def _decoded(reader: _Reader) -> RankMessage:
     leader, apart = reader.count(), reader.between()
     clock = ClockSigns(place, anchor, folder, None if apart is None else (leader, *apart))
     usage = UsageNow(*(reader.signed() for _ in UsageNow._fields)) if reader.count(1) else None
+    own = OwnTime(*(reader.count() for _ in OwnTime._fields))
     known = at - reader.count(at)
     joined, left = reader.maybe(at), reader.maybe(at)
     size = reader.count(LARGEST_GROUP)
@@ -411,7 +417,7 @@ def _decoded(reader: _Reader) -> RankMessage:
     _prove(update)
     if usage is not None and not usage.valid:
         raise ValueError("its usage is out of range")
-    return RankMessage(number, attempt, host, pid, role, devices, clock, update, usage)
+    return RankMessage(number, attempt, host, pid, role, devices, clock, update, usage, own)
 
 
 def _category(number: int) -> int:

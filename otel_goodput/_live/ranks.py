@@ -14,6 +14,7 @@ from typing import Final
 
 from otel_goodput._accounting import Ledger
 from otel_goodput._accounting.job import Cause
+from otel_goodput._accounting.own_time import OwnTime, OwnTimes
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.journal import Journal
 from otel_goodput._journal.rundir import RunDirectory
@@ -146,6 +147,17 @@ class RankExchange:
             return live.usages()
         now = self._own.usage()
         return {} if now is None else {self._own.rank: (self._own.place[0], now)}
+
+    def sample_by(self, own_time: Callable[[], OwnTime]) -> None:
+        """Publish what samples of the training thread say, which `own_time` returns."""
+        self._own.sample_by(own_time)
+
+    def own_times(self) -> OwnTimes:
+        """Return what the ranks do themselves inside of steps, as far as that is known here."""
+        if (live := self._live) is None:
+            return OwnTimes()
+        with live.changing:
+            return live.stragglers.times()
 
     def journal(self) -> Journal | None:
         """Return the journal of the job's own records; None if this process writes none (yet)."""

@@ -20,12 +20,13 @@ from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 from otel_goodput import semconv
 from otel_goodput._accounting import Partition, Totals
 from otel_goodput._accounting.incidents import Incident
+from otel_goodput._accounting.own_time import OwnTimes
 from otel_goodput._accounting.phase_history import EndedPhases
 from otel_goodput._accounting.ranks import NOBODY
 from otel_goodput._accounting.rules import CUSTOM_PHASE, PART
 from otel_goodput._accounting.stats import straggler
 from otel_goodput._journal.journal import OVERFLOW
-from otel_goodput._metrics.rank_waits import RankRows, RankWaits
+from otel_goodput._metrics.rank_waits import RankRows, RankWaits, own_rows
 from otel_goodput._metrics.usage_rows import UsageRows, Usages
 from otel_goodput._runtime.guard import contain
 from otel_goodput._text.durations import NS, window_name
@@ -48,6 +49,11 @@ def register_usage(meter: Meter, usages: Callable[[], Usages]) -> None:
     rows = UsageRows(usages)
     for metric in rows.metrics:
         _create(meter, metric, partial(rows, metric))
+
+
+def register_own_times(meter: Meter, own: Callable[[], OwnTimes]) -> None:
+    """Create the instrument of what the ranks of a job do themselves inside of steps, which `own` returns."""
+    _create(meter, semconv.RANK_OWN, lambda: own_rows(own()))
 
 
 def register_process(meter: Meter, cache: Cache, waits: Waits) -> None:

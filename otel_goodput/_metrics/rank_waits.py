@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from otel_goodput._accounting.job import Cause
+from otel_goodput._accounting.own_time import OwnTimes
 from otel_goodput._accounting.rules import NAMES, NS
 from otel_goodput.semconv import OTHER_RANKS
 
@@ -19,6 +20,15 @@ MOST: Final = 16  # ranks that have series of their own at a time
 LEAST: Final = NS  # a rank has cost that much at least, ...
 WORTH: Final = 100  # ... and one part in this many of what all have;
 MORE: Final = 2  # and so many times as much as the one whose place it takes
+
+
+def own_rows(own: OwnTimes) -> Iterator[tuple[float, str]]:
+    """Yield the rows of ``RANK_OWN``: of the latest window."""
+    if own.windows:
+        window = own.windows[-1]
+        for one in sorted(window.ranks, key=lambda one: (one.rank not in window.slow, -one.own, one.rank))[:MOST]:
+            yield one.own / NS, str(one.rank)
+        yield window.usual / NS, OTHER_RANKS
 
 
 class RankRows:

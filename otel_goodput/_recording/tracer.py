@@ -204,6 +204,17 @@ class PhaseTracer(StepLine):
 
         self.jobs.end_implicit(end, error=error)
 
+    def in_step(self) -> bool | None:
+        """Whether a step is open, and no other phase in it that holds up training; None if no job is open."""
+        if (job := self.traces.job_span) is None or not job.is_recording():
+            return None
+        if self.spans.step is None:
+            return False
+        others = (span.attributes or {} for span in tuple(self.spans.phases.values()) if span is not job)
+        return all(
+            one.get(semconv.GOODPUT_PHASE) == Phase.JOB or one.get(semconv.GOODPUT_BLOCKING) is False for one in others
+        )
+
     # --- off the training thread --------------------------------------------------------------------------------------
 
     def tick(self, *, final: bool = False) -> None:

@@ -11,6 +11,7 @@ from opentelemetry.sdk.resources import Resource
 
 from otel_goodput import semconv
 from otel_goodput._accounting import Totals
+from otel_goodput._accounting.own_time import OwnTimes
 from otel_goodput._live.ranks import RankExchange
 from otel_goodput._metrics import instruments
 from otel_goodput._runtime.guard import containing
@@ -84,3 +85,4 @@ class Deputy:
         instruments.register_ranks(meter, lambda: self._ranks.waits() if self._stands_in else None)
         if self._sampled:
             instruments.register_usage(meter, lambda: self._ranks.usages() if self._stands_in else {})
+        instruments.register_own_times(meter, lambda: self._ranks.own_times() if self._stands_in else OwnTimes())

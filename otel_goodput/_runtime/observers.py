@@ -18,6 +18,7 @@ from otel_goodput._disruption.notices import Notices
 from otel_goodput._disruption.signals import SIGNALS, Signals
 from otel_goodput._incidents.causes import Causes, Throttling
 from otel_goodput._incidents.notify import Notifier, Subject
+from otel_goodput._incidents.own_time import OwnTimeSampler
 from otel_goodput._incidents.profiler import REQUEST, Profiler
 from otel_goodput._incidents.watch import Figures, IncidentWatch
 from otel_goodput._incidents.watchdog import STACKS_REQUEST, Watchdog
@@ -34,6 +35,7 @@ from otel_goodput._runtime.guard import containing
 from otel_goodput._settings.config import Config
 from otel_goodput._settings.options import Watch
 from otel_goodput._text.redact import redacting_logger
+from otel_goodput.reports.own_times import explained
 from otel_goodput.semconv import (
     GOODPUT_DISRUPTION_REASON,
     GOODPUT_NOTICE_EVENT,
@@ -126,6 +128,12 @@ class Observers:
                 self._notifier = Notifier(config, subject, live.incidents, live.facts.labels)
                 self.incidents.listen(self._notifier)
             tracer.hooks.at_tick(self.incidents.tick)
+        if (ranks := live.ranks) is not None and config.incidents is not None:
+            own_time = OwnTimeSampler(lambda: tracer.thread.identity, tracer.in_step)
+            tracer.hooks.at_tick(own_time.tick)
+            ranks.sample_by(lambda: own_time.counts)
+            if self.incidents is not None:
+                self.incidents.explain_by(lambda incident: explained(incident, ranks.own_times()))
         self._signals: Signals | None = None
         if "signals" in config.integrations:
             self._signals = Signals(self.notices, clock, config.grace_period, finish)

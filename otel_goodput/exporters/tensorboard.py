@@ -246,6 +246,7 @@ TAGS: Final[Mapping[Metric, Callable[[Attributes], str]]] = {
     semconv.AT_RISK: lambda _: "checkpoint/at_risk_s",
     semconv.STRAGGLER: lambda _: "processes/straggler_ratio",
     semconv.RANK_WAIT: lambda a: f"rank_waits/{a[semconv.GOODPUT_RANK]}/{a[semconv.GOODPUT_CATEGORY]}_s",
+    semconv.RANK_OWN: lambda a: f"rank_own_time/{a[semconv.GOODPUT_RANK]}_s",
     semconv.DISRUPTIONS: lambda a: f"disruptions/{a[semconv.GOODPUT_DISRUPTION_REASON]}",
     semconv.FIRST_STEP: lambda _: "disruptions/first_step_s",
     semconv.REGAINED: lambda _: "disruptions/regained_s",

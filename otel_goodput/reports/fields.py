@@ -339,6 +339,52 @@ class RankClockFields(TypedDict):
     bound: float  # how wrong that may be, s
 
 
+class SlowRankFields(TypedDict):
+    """A rank that was slow inside of steps, so that the others waited for it there."""
+
+    rank: int  # its index
+    host: str | None  # where its latest process runs or ran; None if unknown
+    pattern: str  # ``once``, ``chronic``, ``recurring``, or ``wandering``: one of many, in turn
+    windows: int  # of time in which it was slow,
+    seen: int  # of so many since the first of these
+    since: float  # when the first of these began, in seconds since the epoch
+    until: float  # when the latest of these ended
+    own_s: float  # its own time in a turn of the loop, in these windows
+    usual_s: float  # the same of a usual rank
+    lost_s: float  # how long the job waited for it
+    gain_without: float  # by which share the job would have been faster without it, in these windows
+
+
+class RankTimeFields(TypedDict):
+    """A rank's turns of the loop in a window."""
+
+    rank: int  # its index
+    own_s: float  # its own time inside of the step
+    waiting_s: float  # for how long it waited there
+
+
+class OwnWindowFields(TypedDict):
+    """What ranks did inside of steps in a window of time; the times are those of one turn of the loop."""
+
+    begin: float  # in seconds since the epoch
+    end: float
+    steps: int  # that were completed
+    turn_s: float  # all of it
+    usual_s: float  # own time of a usual rank
+    waiting_s: float  # for how long a rank waited that was not slow
+    without_s: float  # what a turn would have taken without the slow ranks
+    slow: list[int]  # indices of these, the slowest first
+    ranks: list[RankTimeFields]  # of all ranks if there are up to 64, else of those that stand out
+
+
+class OwnTimesFields(TypedDict):
+    """What ranks did themselves inside of steps, which take equally long on all ranks."""
+
+    pattern: str  # who was slow: as of a rank; empty if nobody was
+    slow: list[SlowRankFields]  # the one that cost most first
+    windows: list[OwnWindowFields]  # in the order of time; if there were many, each stands for several
+
+
 class RanksFields(TypedDict):
     """The ranks of a job."""
 
@@ -353,6 +399,7 @@ class RanksFields(TypedDict):
     roles: dict[str, PartitionFields]  # where the time of the ranks of each role went, if there are several roles
     clocks: list[RankClockFields]  # those that are ahead or behind by 50 ms or more, for which times are corrected
     clock_spread: float  # how far two corrected clocks may still be apart, s; 0 if none is corrected
+    own: OwnTimesFields | None  # of the latest attempt; None if that is not known
 
 
 class ProcessFields(TypedDict):

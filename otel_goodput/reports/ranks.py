@@ -11,6 +11,7 @@ from otel_goodput._accounting.events import NO_STEP, Event
 from otel_goodput._accounting.job import LATE, Cause, Costs, JobAccount, OpenNow
 from otel_goodput._accounting.ledger import Ledger
 from otel_goodput._accounting.overview import Overview
+from otel_goodput._accounting.own_time import OwnTimes
 from otel_goodput._accounting.rank_clocks import Offset, spread_of
 from otel_goodput._accounting.rank_updates import Opened
 from otel_goodput._accounting.ranks import STEP_TIME
@@ -21,6 +22,7 @@ from otel_goodput._journal.facts import Facts
 from otel_goodput._journal.job_now import JobNow, read_now
 from otel_goodput._journal.job_waits import read_waits
 from otel_goodput._journal.notes import Note
+from otel_goodput._journal.own_times import read_own_times
 from otel_goodput._journal.records import SIZE
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.turn_columns import expect
@@ -35,6 +37,7 @@ from otel_goodput._timeline.run_state import DIED, ENDED, FAILED, RUNNING, SILEN
 from otel_goodput._timeline.spool import Spool
 from otel_goodput.reports.fields import OpenRankFields, PartitionFields, RanksFields, RankWaitFields
 from otel_goodput.reports.last_known import gone_on
+from otel_goodput.reports.own_times import own_to_json
 from otel_goodput.semconv import HOST_NAME, PROCESS_PID, Category
 
 MERGED_RANKS: Final = 256
@@ -92,6 +95,7 @@ class RankWaits(NamedTuple):
         events: those of the job, if they were wanted and are not in the job's own records; None if they are not known.
         offsets: how far the clocks of ranks are ahead of the leader's, as far as their times were corrected.
         numbered: by how much ranks seem to number the same steps higher, if that may be why they step apart.
+        own: what the ranks do themselves inside of steps.
     """
 
     ranks: int
@@ -108,6 +112,7 @@ class RankWaits(NamedTuple):
     events: Sequence[Event] | None = None
     offsets: Mapping[int, Offset] = {}
     numbered: Mapping[int, int] = {}
+    own: OwnTimes = OwnTimes()
 
     @property
     def far_clocks(self) -> Mapping[int, Offset]:
@@ -157,6 +162,7 @@ class RankWaits(NamedTuple):
                 for rank, one in self.far_clocks.items()
             ],
             "clock_spread": spread_of(self.offsets.values()) / NS,
+            "own": own_to_json(self.own, self.hosts),
         }
 
 
@@ -190,6 +196,7 @@ def live_waits(
     roles: Mapping[str, Totals],
     offsets: Mapping[int, Offset],
     numbered: Mapping[int, int],
+    own: OwnTimes,
 ) -> RankWaits:
     """Return what a report says of the ranks of a living job; `places` are their hosts and process ids."""
     states = {rank: SILENT if rank in now.silent else RUNNING for rank in now.ranks}
@@ -209,6 +216,7 @@ def live_waits(
         roles=roles,
         offsets=offsets,
         numbered=numbered,
+        own=own,
     )
 
 
@@ -287,6 +295,7 @@ def _job_of(
         events if keep and account.together else None,
         account.offsets,
         account.numbered_apart,
+        _own_times(folder) if account.together else OwnTimes(),
     )
     notes = missing_note(waits), clocks_note(account.clocks_disagree), *notes_on(waits), damages.note()
     return Job(account.totals(at), at, events, standing, waits, tuple(filter(None, notes)), tuple(damages.serious))
@@ -333,6 +342,7 @@ def recorded_job(
         ledger,
         max(count, saved.ranks),
         offsets=latest_offsets(read_offsets(folder)),
+        own=_own_times(folder),
     )
     ended = own.ledger.settled.ended and standing.state in (ENDED, FAILED)
     return Job(
@@ -352,6 +362,14 @@ def _latest_now(folder: RunDirectory) -> JobNow | None:
         return read_now(folder.of_job)
     except (OSError, ValueError):
         return None
+
+
+def _own_times(folder: RunDirectory) -> OwnTimes:
+    """Return what the leader wrote of what the ranks do themselves inside of steps; nothing if it cannot be read."""
+    try:
+        return read_own_times(folder.of_job)
+    except (OSError, ValueError):
+        return OwnTimes()
 
 
 def _with_now(now: JobNow, standing: RunState, waits: RankWaits) -> RankWaits:
@@ -436,7 +454,8 @@ def named(waits: RankWaits) -> set[int]:
     """Return the ranks of which a report says where they run."""
     costly = sorted(waits.costs.whole, key=lambda cause: -waits.costs.whole[cause])[:PLACES_LOOKED_UP]
     open_ones = [one.rank for one in waits.now[:PLACES_LOOKED_UP]]
-    return {*(cause.rank for cause in (*costly, *waits.waiting)), *open_ones}
+    slow = [one.rank for one in waits.own.slow[:PLACES_LOOKED_UP]]
+    return {*(cause.rank for cause in (*costly, *waits.waiting)), *open_ones, *slow}
 
 
 def with_places(waits: RankWaits, facts: Mapping[int, Facts]) -> RankWaits:

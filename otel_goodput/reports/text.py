@@ -10,7 +10,7 @@ from otel_goodput._journal.notes import Note
 from otel_goodput._text.quantities import format_duration, format_moment, percent, plural
 from otel_goodput._text.redact import shown
 from otel_goodput._timeline.run_state import DIED, FAILED, RUNNING, SILENT
-from otel_goodput.reports import incidents, ranks_text, usage
+from otel_goodput.reports import incidents, own_times, ranks_text, usage
 from otel_goodput.reports.rolling import length_of, shorter
 from otel_goodput.semconv import CATEGORIES, Category, ClockState
 
@@ -215,7 +215,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         parallel = format_duration(report["overlapped_data_loading_s"])
         yield f"  in parallel: another {parallel} of data loading overlapped with steps and cost no time"
     yield ""
-    of_ranks = ranks_text.now, ranks_text.lost
+    of_ranks = ranks_text.now, ranks_text.lost, own_times.section
     for section in (
         *of_ranks,
         incidents.section,

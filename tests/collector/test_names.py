@@ -50,6 +50,7 @@ IN_PROMETHEUS = {
     "goodput.job.state": "goodput_job_state_ratio",
     "goodput.job.last_sign_of_life": "goodput_job_last_sign_of_life_seconds",
     "goodput.straggler.ratio": "goodput_straggler_ratio",
+    "goodput.rank.own.time": "goodput_rank_own_time_seconds",
     "goodput.rank.wait.time": "goodput_rank_wait_time_seconds_total",
     "goodput.incident.active": "goodput_incident_active",
     "goodput.incident.count": "goodput_incident_count_total",

@@ -23,12 +23,13 @@ import otel_goodput
 from otel_goodput import semconv
 from otel_goodput._accounting.incidents import STEP, Incident, Source
 from otel_goodput._accounting.job import Cause
+from otel_goodput._accounting.own_time import OwnTimes, OwnWindow, RankTime
 from otel_goodput._accounting.rules import DATA_LOADING_TIME
 from otel_goodput._accounting.stats import Pace
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.sidecars import checked_json
 from otel_goodput._journal.usage_now import UsageNow
-from otel_goodput._metrics.instruments import register_incidents, register_ranks, register_usage
+from otel_goodput._metrics.instruments import register_incidents, register_own_times, register_ranks, register_usage
 from otel_goodput._resources import process
 from otel_goodput._settings import envvars, options
 from otel_goodput._tools import cli, commands
@@ -169,6 +170,8 @@ def test_metrics_in_the_table_are_those_that_are_exported(tmp_path: Path) -> Non
     assert recorder.tracer is not None
     meter = recorder.meter_provider.get_meter(semconv.SCOPE_NAME)
     register_ranks(meter, lambda: {Cause(1, DATA_LOADING_TIME, ""): 10**9})
+    window = OwnWindow(0, 1, 1, 2, 1, 1, 1, (5,), (RankTime(5, 2, 0),))
+    register_own_times(meter, lambda: OwnTimes(windows=(window,)))
     register_incidents(meter, lambda: [Incident(1, semconv.IncidentKind.HANG, Source(STEP), 1, 2)])
     register_usage(meter, lambda: {0: ("", UsageNow(*[1] * len(UsageNow._fields)))})
     recorder.tracer.hooks.compile_cache.use()

@@ -69,6 +69,7 @@ TABLE: dict[str, tuple[str, str, set[str], type]] = {
     "goodput.job.state": ("gauge", "1", {"goodput.job.state"}, int),
     "goodput.job.last_sign_of_life": ("gauge", "s", set(), float),
     "goodput.straggler.ratio": ("gauge", "1", set(), float),
+    "goodput.rank.own.time": ("gauge", "s", {"goodput.rank"}, float),
     "goodput.rank.wait.time": ("counter", "s", {"goodput.rank", "goodput.category"}, float),
     "goodput.incident.active": (
         "gauge",
@@ -107,6 +108,7 @@ NEEDS_MORE = {
     "goodput.productivity",
     "goodput.straggler.ratio",
     "goodput.disruption.time_to_regain",
+    "goodput.rank.own.time",
     "goodput.rank.wait.time",
     "goodput.incident.active",
     "goodput.incident.count",

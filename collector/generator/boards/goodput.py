@@ -305,6 +305,15 @@ def _steps() -> list[Panel]:
             [Query(semconv.STEP_DURATION, read=Read.BUCKETS)],
         ),
         Panel(
+            "Which rank is slow inside of steps?",
+            "What the slowest ranks themselves take in a turn of the loop, without their waits for others, and what a "
+            "usual rank does (`other`). All steps take as long as those of the slowest rank.",
+            View.LINES,
+            Unit.SECONDS,
+            [Query(semconv.RANK_OWN, by=(semconv.GOODPUT_RANK,), across=Across.MAX)],
+            width=12,
+        ),
+        Panel(
             "Are recent steps slower than usual?",
             "How far the recent steps' 90th percentile is above the usual time.",
             View.LINES,
