@@ -35,12 +35,14 @@ MS = NS // 1000
 
 @contextmanager
 def standing(stand: Callable[[], object]) -> Iterator[OwnTimeSampler]:
-    """A thread that stands in a function, and what samples it."""
+    """A thread that stands in a function until the end of this, and what samples it."""
     thread = threading.Thread(target=stand, daemon=True)
     thread.start()
     ident = thread.ident
     waits.until(lambda: ident in sys._current_frames() and sys._current_frames()[ident].f_code is not None)
     yield OwnTimeSampler(lambda: ident, lambda: True)
+    thread.join(10)
+    assert not thread.is_alive()
 
 
 def _stand_in(name: str, tmp_path: Path, function: str, body: str) -> Callable[..., object]:
@@ -57,7 +59,7 @@ def _samples(sampler: OwnTimeSampler, kind: str) -> int:
     return int(getattr(sampler.counts, kind))
 
 
-def test_waits_in_the_standard_library(tmp_path: Path) -> None:
+def test_waits_in_the_standard_library() -> None:
     mine, other = socket.socketpair()
     release = threading.Event()
     cases: list[tuple[Callable[[], object], Callable[[], object]]] = [
@@ -75,9 +77,6 @@ def test_waits_in_the_standard_library(tmp_path: Path) -> None:
 
 def test_waits_in_libraries(tmp_path: Path) -> None:
     """What is theirs is recognized by their files, whatever they call inside."""
-    release = threading.Lock()
-    release.acquire()
-    sleep = threading.Event().wait
     for name, function, kind in (
         ("torch/distributed/distributed_c10d.py", "all_reduce", "waiting"),
         ("torch/cuda/__init__.py", "synchronize", "waiting"),
@@ -91,7 +90,6 @@ def test_waits_in_libraries(tmp_path: Path) -> None:
             counts = sampler.counts
             assert kind == "inside" or counts.inside > 0
             assert (counts.waiting > 0, counts.unclear > 0) == (kind == "waiting", kind == "unclear")
-    del sleep
 
 
 def _calls(code: CodeType) -> list[str]:
