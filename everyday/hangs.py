@@ -182,5 +182,5 @@ if __name__ == "__main__":
     else:
         with tempfile.TemporaryDirectory() as place:
             count = int(sys.argv[1])
-            found_wrong = tried(Path(place), count)
-        print("\n".join([*found_wrong, f"{count - len(found_wrong)} of {count}"]))
+            failed = tried(Path(place), count)
+        print("\n".join([*failed, f"{count - len(failed)} of {count}"]))

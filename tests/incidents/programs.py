@@ -124,6 +124,22 @@ def at_rest(folder: str) -> None:
         goodput.shutdown()
 
 
+def no_timer(folder: str) -> None:
+    """Unless that is set, the interpreter's timer is not used: a thread of this package writes the stacks."""
+    recorder = start(folder, watchdog="1s")
+    with goodput.job():
+        steps(0.6)
+        assert faulthandler.dump_traceback_later is LATER and not [*Path(folder).glob("runs/*/journal/*.stacks")]
+        with goodput.step(1_000_000):
+            wait(lambda: recorder._observers.watchdog.fired() is not None)
+            assert not armed(recorder)
+        steps(0.6)
+        dump = recorder._observers.watchdog.fired()
+        assert dump is not None and not dump.by_timer and dump.moved_on is not None and dump.step == 1_000_000
+    goodput.shutdown()
+    assert [*Path(folder).glob("runs/*/journal/*.stacks")]
+
+
 def two_jobs(folder: str) -> None:
     """Two recorders share the one timer: the second one goes without."""
     one, other = (

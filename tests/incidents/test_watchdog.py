@@ -10,7 +10,17 @@ from pathlib import Path
 import warm
 
 TESTS = Path(__file__).parents[1]
-PROGRAMS = ("own_timer", "replaced", "forks", "closed_descriptors", "at_rest", "two_jobs", "full_disk", "resumed")
+PROGRAMS = (
+    "own_timer",
+    "replaced",
+    "forks",
+    "closed_descriptors",
+    "at_rest",
+    "no_timer",
+    "two_jobs",
+    "full_disk",
+    "resumed",
+)
 PATIENCE_S = 100.0
 
 
