@@ -41,6 +41,35 @@ class RollingFields(WindowFields):
     window: str  # its length, as in the metrics: ``1h``, ``24h``, ``90s``
 
 
+class IncidentShareFields(TypedDict):
+    """How much of the time that an incident lost went to what."""
+
+    cause: str  # a category, or ``step``
+    phase: str  # of the ``custom`` phase; else empty
+    rank: int | None  # whose time it was; None: of all
+    seconds: float
+
+
+class IncidentFields(TypedDict):
+    """Something was wrong with the job."""
+
+    attempt: int  # from 1
+    number: int  # in its attempt, from 1
+    kind: str  # ``hang``, ``slowdown`` or ``restart_loop``
+    cause: str  # what most of the lost time went to: a category, or ``step``
+    phase: str  # of the ``custom`` phase; of a restart loop, the reason of the latest restart; else empty
+    rank: int | None  # the rank that causes it; None if it is not one
+    line: str  # of the program at which the rank stands, such as ``train.py:88``; empty if unknown
+    began: float  # in seconds since the epoch
+    opened: float  # when it was noticed
+    ended: float | None  # None while it is not over
+    cost_s: float  # time lost so far
+    before_s: float | None  # what a turn of the loop, or a phase, took before; None if it is no slowdown
+    after_s: float | None  # and takes during it
+    shares: list[IncidentShareFields]  # what the lost time went to, most first
+    evidence: list[str]  # what speaks for the cause
+
+
 class DisruptionFields(TypedDict):
     """A disruption."""
 
@@ -290,6 +319,7 @@ class _AlwaysFields(PartitionFields):
     behind_s: float  # how far the account lags behind the requested time
     windows: list[WindowFields]  # the requested windows
     rolling: list[RollingFields]  # the rolling windows; one that is longer than the run has all of it
+    incidents: list[IncidentFields]  # what was wrong with the job, in the order of its attempts
     damage: list[DamageFields]  # what could not be read
     warnings: list[WarningFields]  # what you must know to read the figures
 
