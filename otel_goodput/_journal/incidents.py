@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from otel_goodput._accounting.codec import COUNT, NUMBER, TEXT, Each, Row, Text, Whole
@@ -16,6 +15,8 @@ from otel_goodput._journal.rundir import INCIDENTS, RunDirectory
 from otel_goodput._journal.sidecars import WORDS, Members, Sidecar, kept
 from otel_goodput._text.redact import encodable, shown
 from otel_goodput.semconv import INCIDENT_KINDS
+
+Spoilt = Callable[[str, Exception], object]
 
 MOST: Final = 100  # incidents of one attempt; beyond, the oldest that are over are forgotten
 ATTEMPTS: Final = 100  # the latest whose files are read
@@ -133,6 +134,9 @@ class IncidentSheet:
             incidents, self._new, self._urgent = [*self._incidents.values()], False, False
         owner = {"attempt": self._attempt, "process": self._process}
         data = _FILE.encode(**owner, incidents=[_plain(one) for one in incidents])
+        while len(data) > INCIDENTS and len(incidents) > 1:  # nobody would read it
+            incidents = incidents[len(incidents) // 2 :]
+            data = _FILE.encode(**owner, incidents=[_plain(one) for one in incidents])
         path = run.file("incidents", self._attempt, self._process)
         if not kept(path, data, "incidents", "incidents cannot be saved (will retry): %s"):
             self._new = True
@@ -145,13 +149,16 @@ def read_incidents(run: RunDirectory, attempt: int, process: int) -> tuple[Incid
     return incidents
 
 
-def incidents_of(run: RunDirectory, ends: Mapping[int, int]) -> list[tuple[int, Incident]]:
+def incidents_of(
+    run: RunDirectory, ends: Mapping[int, int], spoilt: Spoilt | None = None
+) -> list[tuple[int, Incident]]:
     """Return the incidents of all attempts, each with its attempt (counted from 0), in their order.
 
     Its leader noticed them, or a process that stood in for it. One that was open when its attempt ended is over since
-    then: `ends` has the last sign of life of the attempts that are over, ns. Files that cannot be read are left out.
+    then: `ends` has the last sign of life of the attempts that are over, ns. Files that cannot be read are left out;
+    `spoilt` is called with the name of each, and the error.
     """
-    return _over(_read_all(run), ends)
+    return _over(_read_all(run, spoilt=spoilt), ends)
 
 
 def ends_of(disruptions: Iterable[Disruption]) -> dict[int, int]:
@@ -159,11 +166,16 @@ def ends_of(disruptions: Iterable[Disruption]) -> dict[int, int]:
     return {one.attempt - 2: max(one.died, 0) or one.time for one in disruptions if one.attempt is not None}
 
 
-def _read_all(run: RunDirectory, below: int | None = None) -> list[tuple[int, Incident]]:
+def _read_all(run: RunDirectory, below: int | None = None, spoilt: Spoilt | None = None) -> list[tuple[int, Incident]]:
     every = list[tuple[int, Incident]]()
     for attempt, process in [one for one in run.incidents() if below is None or one[0] < below][-ATTEMPTS:]:
-        with suppress(OSError, ValueError):
+        try:
             every += ((attempt, one) for one in read_incidents(run, attempt, process))
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError) as error:
+            if spoilt is not None:
+                spoilt(run.file("incidents", attempt, process).name, error)
     return sorted(every, key=lambda one: (one[0], one[1].began))
 
 

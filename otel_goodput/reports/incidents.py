@@ -56,7 +56,7 @@ def sentence(incident: Mapping[str, Any]) -> str:
         )
     if kind == IncidentKind.RESTART_LOOP:
         return f"attempt after attempt ends without progress ({incident['phase']}){at}"
-    before, after = incident["before_s"], incident["after_s"]
+    before, after = incident["before_s"] or 0.0, incident["after_s"] or 0.0
     what = "a turn of the loop" if len(incident["shares"]) != 1 or incident["cause"] in _IN_TURN else cause
     if what == cause:
         return f"{cause} takes {format_duration(after)} instead of {format_duration(before)}{at}"
