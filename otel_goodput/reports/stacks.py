@@ -326,7 +326,9 @@ def _missing(folder: RunDirectory, attempt: int, rank: int, at: int, now: int, *
     if folder.lock(attempt, rank).stopped():
         return Missing(rank, STOPPED, f"its process is stopped (SIGSTOP), and cannot write any; {last}", seen)
     if min(at, now) - seen > QUIET_NS or (writing and now - seen > QUIET_NS):
-        return Missing(rank, SILENT, f"it is stopped or cut off, and could write none; {last}", seen)
+        held = folder.lock(attempt, rank).here()
+        why = "its process is here: a call of C may hold Python's lock (GIL)" if held else "it is stopped or cut off"
+        return Missing(rank, SILENT, f"{why}; {last}", seen)
     if requested:
         return Missing(
             rank, RUNNING, "it has not answered: it may be in a call of C that holds Python's lock (GIL)", seen

@@ -84,6 +84,18 @@ def test_ranks_without_stacks(ranks: Ranks) -> None:
     assert any(line.startswith("rank 2 left no stacks: it runs") for line in still.lines())
 
 
+def test_a_rank_that_lives_and_gives_no_sign(ranks: Ranks) -> None:
+    ranks.add(0, ALL_REDUCE)
+    ranks.live(1, ago=60)
+    lock = ranks.run.lock(0, 1)
+    lock.acquire()
+    try:
+        [missing] = ranks.standstill().missing
+    finally:
+        lock.release()
+    assert missing.state == "silent" and "GIL" in missing.reason and ranks.standstill().waits_for == [1]
+
+
 def test_the_latest_standstill(ranks: Ranks) -> None:
     """One that is over does not count with one that goes on."""
     ranks.add(0, LOAD, ago=500, moved_on=ranks.now - 490 * NS)
