@@ -33,7 +33,7 @@ def main() -> int:
         "--only",
         default="",
         metavar="LIST",
-        help="some of step,growth,imports,journal,ranks,exchange,integrations; RESULTS.md stays",
+        help="some of step,growth,imports,journal,ranks,exchange,integrations,watching; RESULTS.md stays",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every value, for pyperf")
     options = parser.parse_args()
@@ -56,6 +56,7 @@ def main() -> int:
         ranks,
         step,
         table,
+        watching,
     )
     from benchmarks.rounds import Samples
 
@@ -69,6 +70,7 @@ def main() -> int:
         "exchange": exchange.measure,
         "dropin": dropin.measure,
         "integrations": integrations.measure,
+        "watching": watching.measure,
     }
     chosen = [name for name in options.only.split(",") if name] or list(scenarios)
     if unknown := set(chosen) - set(scenarios):
