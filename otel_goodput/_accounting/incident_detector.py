@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-from otel_goodput._accounting.incident_baseline import REMEMBERED, Episodes, Sums, Usual, Window, between, turn
+from otel_goodput._accounting.incident_baseline import LONG, REMEMBERED, Episodes, Sums, Usual, Window, between, turn
 from otel_goodput._accounting.incidents import STEP, Incident, Observation, Share, Source
 from otel_goodput._accounting.rules import NS
 from otel_goodput.semconv import Category, IncidentKind
 
 # What goes on in any loop, even if no time of it was seen before.
-_LOOPING: Final = frozenset({STEP, Category.DATA_LOADING, Category.STALLED, Category.OTHER})
+_LOOPING: Final = frozenset({STEP, Category.DATA_LOADING, Category.OTHER})
+_OF_STEPS: Final = frozenset({Category.IN_FLIGHT, Category.STALLED})
 Key = tuple[str, "Source | None"]  # the kind of an incident, and the phase if it is about one
 
 
@@ -83,7 +84,7 @@ class Detector:
         self._sum = self._recovery = 0.0
         self._suspects: list[Window] = []  # since the sum began to grow
         self._doing = Source(STEP), 0  # what goes on, and since when, ns
-        self._longest = Counter[Source]()  # the longest time for which a phase went on, as far as was seen, ns
+        self._lasted: dict[Source, list[int]] = {}  # the two longest times for which a phase went on, ns
         self._better: Sums | None = None  # since it recovers
         self._during: Sums | None = None  # since the open slowdown began
         self._parts: frozenset[Source] = frozenset()  # of a turn, in the open slowdown,
@@ -139,7 +140,8 @@ class Detector:
         doing = now.doing or _growing(before, now) or self._doing[0]
         if doing.phase != self._doing[0] or (before is not None and now.steps > before.steps):
             phase, begun = self._doing
-            self._longest[phase] = max(self._longest[phase], now.at - begun if begun else 0)
+            if begun:
+                self._lasted[phase] = sorted((*self._lasted.get(phase, ()), now.at - begun))[-2:]
             self._doing = doing.phase, stepped if before is None or now.steps > before.steps else before.at
         since = max(stepped, self._doing[1])
         incident = self.open.get(key)
@@ -161,10 +163,11 @@ class Detector:
         known = max(limits.hang, round(limits.hang_factor * usual))
         if not steps:
             return limits.unknown
-        if phase.category in _LOOPING or (phase in self._usual.parts and self._longest[phase] < limits.hang):
-            return known
-        longest = self._longest[phase]
-        return max(known, limits.hang_factor * longest) if longest else limits.unknown
+        lasted = self._lasted.get(phase, ())
+        if phase.category in _LOOPING or (phase in self._usual.parts and max(lasted, default=0) < limits.hang):
+            # Something may be in some steps that nothing tells of, such as an evaluation; one long step may have hung.
+            return max(known, round(LONG * lasted[0])) if len(lasted) > 1 else known
+        return max(known, limits.hang_factor * lasted[-1]) if lasted else limits.unknown
 
     # --- slowdowns ----------------------------------------------------------------------------------------------------
 
@@ -341,7 +344,7 @@ def _growing(before: Observation | None, now: Observation) -> Source | None:
     source = max(grown, key=lambda one: (grown[one], one), default=None)
     if source is None or grown[source] <= 0:
         return None
-    return Source(STEP, source.name, source.rank) if source.category == Category.IN_FLIGHT else source
+    return Source(STEP, source.name, source.rank) if source.category in _OF_STEPS else source
 
 
 def _cause(shares: Sequence[Share]) -> Source:

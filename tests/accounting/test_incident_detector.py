@@ -145,6 +145,22 @@ def test_the_first_long_evaluation_is_no_hang(account: Account) -> None:
     assert not account.incidents
 
 
+def test_what_is_in_some_steps_and_nothing_tells_of_hangs_twice_at_most(account: Account) -> None:
+    for _ in range(10):
+        account.spend(90.0, Source(Category.IN_FLIGHT))
+        account.times[Source(STEP)] += account.times.pop(Source(Category.IN_FLIGHT))
+        account.turns(100, 1.0, 0.1)
+    assert [one.kind for one in account.incidents] == [IncidentKind.HANG] * 2
+
+
+def test_a_step_that_stalls_hangs_since_it_began(account: Account) -> None:
+    began = account.at
+    account.spend(12.0, Source(Category.IN_FLIGHT))
+    account.spend(30.0, Source(Category.STALLED))
+    (one,) = account.incidents
+    assert one.began == began and one.opened - began <= 40 * NS
+
+
 def test_saves_are_compared_with_saves(account: Account) -> None:
     for _ in range(4):
         account.spend(20.0, SAVE)
