@@ -37,8 +37,8 @@ def steps(run: testing.Recording, count: int, seconds: float, load: float = 0.0)
 
 
 def points(run: testing.Recording, metric: semconv.Metric) -> list[tuple[float, dict[str, object]]]:
-    found_none = run.metrics().get(metric.name)
-    data = [] if found_none is None else found_none.data.data_points
+    collected = run.metrics().get(metric.name)
+    data = [] if collected is None else collected.data.data_points
     return [(point.value, dict(point.attributes)) for point in data]  # type: ignore[union-attr]
 
 
@@ -102,13 +102,13 @@ def test_nothing_is_looked_for_if_nobody_wants_it() -> None:
 def test_who_listens_hears_of_each_incident_once() -> None:
     class Listener:
         def __init__(self) -> None:
-            self.heard_of = list[tuple[str, int]]()
+            self.calls = list[tuple[str, int]]()
 
         def opened(self, incident: Incident) -> None:
-            self.heard_of.append(("opened", incident.number))
+            self.calls.append(("opened", incident.number))
 
         def ended(self, incident: Incident) -> None:
-            self.heard_of.append(("ended", incident.number))
+            self.calls.append(("ended", incident.number))
 
     with testing.run() as run, goodput.job():
         watch = run.recorder._observers.incidents
@@ -117,7 +117,7 @@ def test_who_listens_hears_of_each_incident_once() -> None:
         steps(run, 100, 1.0)
         steps(run, 100, 2.0)
         steps(run, 100, 1.0)
-        assert listener.heard_of == [("opened", 1), ("ended", 1)]
+        assert listener.calls == [("opened", 1), ("ended", 1)]
 
 
 PROGRAM = """
