@@ -2,6 +2,7 @@
 
 Arguments: rank, number of ranks, folder of the run, socket of the barrier, who is slow and how ("compute:2",
 "sleep:2", "wander", "none"), seconds of a usual step, steps. OWN_FAST=1: samples are taken, and exchanged, more often.
+OWN_MORE: so much slower it is, as a share; OWN_AFTER: from that step on.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def main() -> None:
     if os.environ.get("OWN_FAST"):
         keeper.TICK_S, ranks.EVERY_S = 0.01, 0.1  # type: ignore[misc]
     kind, _, slow = mode.partition(":")
-    seconds = float(length)
+    seconds, after = float(length), int(os.environ.get("OWN_AFTER", "0"))
     barrier = socket.socket(socket.AF_UNIX)
     barrier.connect(place)
     goodput.configure(
@@ -38,7 +39,9 @@ def main() -> None:
     with goodput.job():
         for step in range(int(steps)):
             with goodput.step(step):
-                mine = slow == rank or (kind == "wander" and step // int(slow or 40) % int(count) == int(rank))
+                mine = (slow == rank and step >= after) or (
+                    kind == "wander" and step // int(slow or 40) % int(count) == int(rank)
+                )
                 time.sleep(seconds)
                 if kind == "compute":  # little of it: other processes shall not have to wait for a processor
                     busy(seconds / 20)

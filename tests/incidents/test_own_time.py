@@ -283,6 +283,15 @@ def test_each_time_the_slow_one_of_eight(tmp_path: Path, mode: str, time_of_it: 
 
 
 @pytest.mark.release
+def test_an_incident_of_a_real_job_names_the_rank(tmp_path: Path) -> None:
+    fast = {"OWN_FAST": "1", "OWN_MORE": "1.0", "OWN_AFTER": "900", "OTEL_GOODPUT_INCIDENTS": "0.3"}
+    report = job(tmp_path, "sleep:1", 3, 0.01, 1700, **fast)
+    slow = [one for one in report["incidents"] if one["kind"] == "slowdown" and one["cause"] == STEP]
+    assert slow and slow[-1]["rank"] == 1, report["incidents"]
+    assert any("rank 1 itself takes" in text for text in slow[-1]["evidence"])
+
+
+@pytest.mark.release
 def test_nobody_of_eight(tmp_path: Path) -> None:
     own = job(tmp_path, "none", 8, 0.05, 300, OWN_FAST="1", OTEL_GOODPUT_INCIDENTS="0.5")["ranks"]["own"]
     assert own["windows"] and not own["slow"], own["slow"]
