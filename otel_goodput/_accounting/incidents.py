@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting.job import Cause
-from otel_goodput._accounting.ranks import NOBODY
+from otel_goodput._accounting.ranks import NOBODY, STEP_TIME
 from otel_goodput._accounting.rules import NAMES
 from otel_goodput._accounting.totals import Totals
 from otel_goodput.semconv import Category
@@ -93,6 +93,11 @@ class Incident(NamedTuple):
     evidence: tuple[str, ...] = ()
 
 
+def source_of(cause: Cause) -> Source:
+    """Return what a job waits for."""
+    return Source(STEP if cause.category == STEP_TIME else NAMES[cause.category], cause.name, cause.rank)
+
+
 def observation(
     totals: Totals, attempt: int, waits: Mapping[Cause, int] | None = None, doing: Source | None = None
 ) -> Observation:
@@ -101,9 +106,9 @@ def observation(
     for category, name, spent in totals.run.rows():
         times[Source(STEP if category in _STEPS else category, name)] += spent
     for cause, spent in (waits or {}).items():
-        of = Source(NAMES[cause.category], cause.name)
-        times[of] -= spent
-        times[of._replace(rank=cause.rank)] += spent
+        of = source_of(cause)
+        times[of.phase] -= spent
+        times[of] += spent
     starts = [one for one in totals.history if one.attempt is not None]
     row = 0
     while row < len(starts) and starts[-1 - row].kept_step == totals.run.max_productive_step:

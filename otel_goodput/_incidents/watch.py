@@ -12,10 +12,9 @@ from opentelemetry.util import types
 from otel_goodput import semconv
 from otel_goodput._accounting import Totals
 from otel_goodput._accounting.incident_detector import Detector, Limits
-from otel_goodput._accounting.incidents import Incident, Source, observation
+from otel_goodput._accounting.incidents import STEP, Incident, Source, observation, source_of
 from otel_goodput._accounting.job import OpenNow
-from otel_goodput._accounting.ranks import NOBODY
-from otel_goodput._accounting.rules import NAMES
+from otel_goodput._accounting.ranks import NOBODY, STEP_TIME
 from otel_goodput._journal.incidents import IncidentSheet
 from otel_goodput._live.live_job import LATE_NS, JobFigures
 from otel_goodput._recording.ids import job_span_context
@@ -196,4 +195,7 @@ def _doing(now: OpenNow) -> Source | None:
         opened = now.ranks[rank].opened if rank in now.ranks else None
         return Source("other" if opened is None else opened.phase, "" if opened is None else opened.name, rank)
     cause = now.cause
-    return None if cause is None else Source(NAMES[cause.category], cause.name, cause.rank)
+    if cause is None:
+        return None
+    # In a step they wait for each other: which one the others wait for, only their stacks tell.
+    return Source(STEP) if cause.category == STEP_TIME else source_of(cause)

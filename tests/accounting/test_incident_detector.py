@@ -8,8 +8,10 @@ from statistics import median
 import pytest
 
 from otel_goodput._accounting.incident_detector import Detector, Limits
-from otel_goodput._accounting.incidents import STEP, Incident, Observation, Source
-from otel_goodput._accounting.rules import NS
+from otel_goodput._accounting.incidents import STEP, Incident, Observation, Source, source_of
+from otel_goodput._accounting.job import Cause
+from otel_goodput._accounting.ranks import STEP_TIME
+from otel_goodput._accounting.rules import DATA_LOADING_TIME, NS
 from otel_goodput.semconv import Category, IncidentKind
 
 from .incident_scenarios import BEGINS_S, FAULTS, Job, incidents, verdict
@@ -201,3 +203,9 @@ def test_attempts_without_progress_are_one_incident_until_there_is_some() -> Non
     assert (one.kind, one.source.name, one.began) == (IncidentKind.RESTART_LOOP, "crash", NS)
     (one,) = detector.look(Observation(9 * NS, 3, 1, {}, 0))
     assert one.ended == 9 * NS
+
+
+def test_a_rank_whose_step_the_others_wait_for_is_no_category() -> None:
+    """The number that stands for a step's own time is no index of a category."""
+    assert source_of(Cause(3, STEP_TIME, "")) == Source(STEP, "", 3)
+    assert source_of(Cause(3, DATA_LOADING_TIME, "")) == Source(Category.DATA_LOADING, "", 3)

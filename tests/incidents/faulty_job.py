@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import otel_goodput as goodput
+from otel_goodput._live import ranks
 
-WELL_S, WRONG_S = 12.0, 20.0  # so long all is well, and then something is wrong
+WELL_S, WRONG_S = 15.0, 30.0  # so long all is well, and then something is wrong
 STEP_S = 0.02
 
 
@@ -20,9 +21,10 @@ def wait_for_all(place: Path, step: int, count: int) -> None:
 
 
 def main() -> None:
+    ranks.EVERY_S = ranks.FIRST_S = 0.3  # type: ignore[misc]
     index, count, directory, fault = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
     goodput.configure(
-        "job", directory=directory / "runs", exporters="none", incidents="0.33s", profile="off", watchdog="off",
+        "job", directory=directory / "runs", exporters="none", incidents="0.5s", profile="off", watchdog="off",
         process_index=index, process_count=count, integrations="none" if "compiled" not in fault else "jax",
     )  # fmt: skip
     if fault == "attempts make no progress":
@@ -33,7 +35,12 @@ def main() -> None:
     if "compiled" in fault:
         import jax
 
-        compiled = jax.jit(lambda x: (x * 2.0).sum())
+        def model(x: Any) -> Any:
+            for _ in range(60):
+                x = jax.numpy.tanh(x) * 1.1 + x.sum()
+            return x
+
+        compiled = jax.jit(model)
     culprit = index == count - 1
     began = time.monotonic()
     saved = evaluated = began
