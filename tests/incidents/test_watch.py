@@ -143,7 +143,7 @@ def test_an_incident_of_an_attempt_that_was_killed_is_exported_by_the_next_one(t
     process.wait(30)
     (left,) = RecordedRun(folder).report().to_json()["incidents"]
     assert (left["attempt"], left["kind"], left["cause"]) == (1, "hang", "data_loading")
-    assert left["ended"] is not None and left["ended"] >= left["began"] + 0.6
+    assert left["ended"] is not None and left["ended"] >= left["began"]
     recording = testing.Recording()
     options = recording.attach({"directory": tmp_path / "runs", "exporters": "none", "incidents": "0.1s"})
     with goodput.Recorder("job", **options) as recording.recorder, recording.recorder.job():
