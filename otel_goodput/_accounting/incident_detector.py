@@ -81,6 +81,7 @@ class Detector:
             Source, int
         ] = {}  # of phases with an open incident, when the latest slow one was over, ns
         self._lately: deque[Window] = deque(maxlen=LATELY)
+        self._uncounted = deque[Window]()
         self._sum = self._recovery = 0.0
         self._suspects: list[Window] = []  # since the sum began to grow
         self._doing = Source(STEP), 0  # what goes on, and since when, ns
@@ -112,7 +113,11 @@ class Detector:
         if now.at - self._short.at >= self.limits.window and now.steps > self._short.steps:
             shortest = between(self._short, now)
             self._episodes.add(shortest)
-            self._usual.count(shortest)
+            self._uncounted.append(shortest)
+            if len(self._uncounted) > LATELY:  # what goes on lately may be what is wrong
+                earlier = self._uncounted.popleft()
+                if not (self._suspects or self.open):
+                    self._usual.count(earlier)
             self._short = now
         if now.at - self._start.at >= self.limits.window * self._length and now.steps > self._start.steps:
             window = between(self._start, now)

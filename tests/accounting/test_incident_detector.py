@@ -129,6 +129,16 @@ def test_single_long_steps_are_no_slowdown(account: Account) -> None:
     assert not account.incidents
 
 
+def test_what_is_compiled_again_and_again_soon_after_the_start_is_the_cause() -> None:
+    account, startup = Account(), Source(Category.PROGRAM_STARTUP)
+    account.turns(600, 0.2, 0.02)
+    for _ in range(300):
+        account.spend(0.2, startup)
+        account.turns(1, 0.23, 0.02)  # dispatching takes longer, too
+    (one,) = account.incidents
+    assert one.source == startup and one.cost == pytest.approx(69 * NS, rel=0.15)
+
+
 def test_a_hang_ends_with_the_next_step(account: Account) -> None:
     began = account.at
     account.spend(120.0, Source(Category.IN_FLIGHT))

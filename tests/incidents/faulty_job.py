@@ -10,7 +10,7 @@ from typing import Any
 import otel_goodput as goodput
 from otel_goodput._live import ranks
 
-WELL_S, WRONG_S = 15.0, 30.0  # so long all is well, and then something is wrong
+WELL_S, WRONG_S = 20.0, 30.0  # so long all is well, and then something is wrong
 STEP_S = 0.02
 
 
