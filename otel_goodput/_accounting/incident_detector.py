@@ -73,6 +73,7 @@ class Detector:
 
     def _begin(self) -> None:
         """Nothing is known (any more)."""
+        self._before: int | None = None  # steps of earlier attempts
         self._start: Observation | None = None  # of the present window,
         self._short: Observation | None = None  # and of the present one of the shortest length
         self._warm = 0
@@ -102,12 +103,14 @@ class Detector:
                 self._end(key, before.at if now.attempt != before.attempt else now.at, changed)
             self._begin()
         self._last = now
+        if self._before is None:
+            self._before = now.steps
         self._look_for_setbacks(now, changed)
         if now.since_step is None:
             return list(changed.values())
         self._look_for_hang(now, before, changed)
         if self._start is None or self._short is None:
-            if now.steps:
+            if now.steps > self._before:
                 self._start = self._short = now
             return list(changed.values())
         if now.at - self._short.at >= self.limits.window and now.steps > self._short.steps:
@@ -166,7 +169,7 @@ class Detector:
         limits, phase = self.limits, doing.phase
         usual = self._usual.turn or (fmean(turn(one, one.phases()) for one in self._lately) if self._lately else 0)
         known = max(limits.hang, round(limits.hang_factor * usual))
-        if not steps:
+        if steps == self._before:  # the first one of this attempt
             return limits.unknown
         lasted = self._lasted.get(phase, ())
         if phase.category in _LOOPING or (phase in self._usual.parts and max(lasted, default=0) < limits.hang):

@@ -39,7 +39,7 @@ class Observation(NamedTuple):
     Attributes:
         at: the moment, ns.
         attempt: number of the attempt.
-        steps: how many were completed so far, whatever became of them.
+        steps: how many were completed so far in all attempts, whatever became of them.
         times: how much time went to each source so far, ns.
         since_step: time since a step was completed, or since the job began if none has been, ns; None: no job is open.
         doing: what goes on now; None: whatever grows.

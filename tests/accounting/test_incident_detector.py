@@ -151,6 +151,17 @@ def test_a_hang_ends_with_the_next_step(account: Account) -> None:
     assert one.ended is not None and one.ended - one.began == pytest.approx(120 * NS, abs=6 * NS)
 
 
+def test_a_restart_may_take_its_time_until_the_first_step(account: Account) -> None:
+    """The account has steps of earlier attempts."""
+    account.detector = Detector()
+    account.stepped = account.at
+    account.spend(900.0, Source(Category.CHECKPOINT_RESTORE))
+    account.spend(100.0, Source(Category.IN_FLIGHT))
+    account.times[Source(STEP)] += account.times.pop(Source(Category.IN_FLIGHT))
+    account.turns(100, 1.0, 0.1)
+    assert not account.incidents
+
+
 def test_the_first_long_evaluation_is_no_hang(account: Account) -> None:
     account.spend(600.0, Source(Category.CUSTOM, "evaluation"))
     account.turns(50, 1.0, 0.1)
