@@ -83,9 +83,15 @@ class IncidentWatch:
     def tick(self) -> None:
         """Look if it is time to; for the keeper's thread."""
         now = self._tracer.clock()
-        if now < self._due or self._tracer.traces.job_span is None:
+        job_span = self._tracer.traces.job_span
+        if now < self._due or job_span is None:
             return
         self._due = now + self._every
+        if not self._caught_up:
+            self._catch_up()
+        if not job_span.is_recording():  # the job is over, and so is what was wrong with it
+            self._end(self._detector.close(now))
+            return
         account = self._figures()
         if account is None:
             self._end(self._detector.close(now))
@@ -103,11 +109,15 @@ class IncidentWatch:
         for incident in self._detector.look(seen):
             self._take(self._explained(incident, totals))
         self._recompilations = totals.recompilations
-        if not self._caught_up and (left := self._sheet.left_open(totals.history)) is not None:
-            self._caught_up = True
-            traces = self._tracer.traces
-            for incident in left:
-                self._export(incident, job_span_context(traces.run_id, traces.attempt - 1, traces.process), died=True)
+
+    def _catch_up(self) -> None:
+        """Export the incidents that the attempt before left open, once they have been read."""
+        if (account := self._figures()) is None or (left := self._sheet.left_open(account[0].history)) is None:
+            return
+        self._caught_up = True
+        traces = self._tracer.traces
+        for incident in left:
+            self._export(incident, job_span_context(traces.run_id, traces.attempt - 1, traces.process), died=True)
 
     def close(self) -> None:
         """Look a last time; what is still wrong ends with the job."""
@@ -141,7 +151,7 @@ class IncidentWatch:
         self._sheet.put(incident)
         if new:
             logger.warning("incident: %s", words.sentence(words.to_json(incident, self._tracer.traces.attempt)))
-            if (job := self._tracer.traces.job_span) is not None:
+            if (job := self._tracer.traces.job_span) is not None and job.is_recording():
                 job.add_event(semconv.GOODPUT_INCIDENT_EVENT, _attributes(incident), incident.opened)
         if incident.ended is not None:
             self._export(incident, self._tracer.traces.job_context)
