@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
@@ -21,12 +22,14 @@ from otel_goodput._journal.usage_now import reasons
 from otel_goodput._metrics.usage_rows import Usages
 from otel_goodput._runtime.guard import containing, started
 from otel_goodput._text.redact import shown
+from otel_goodput.reports.profiles import growth
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.stacks import Standstill, standstill
 from otel_goodput.semconv import INCIDENT_SPAN, THROTTLE_REASONS, IncidentKind, ThrottleReason
 
 LOOKS: Final = 12  # at the stacks of one hang: ranks write them at different times,
 EACH_S: Final = 5.0  # so long after one another
+PATIENCE: Final = 12  # looks until this process is profiled because no rank stands out
 RANKS_SHOWN: Final = 3  # whose clocks are held down
 _POWER_CAP: Final = 1 << THROTTLE_REASONS.index(ThrottleReason.POWER_CAP)
 
@@ -39,6 +42,7 @@ class Finding(NamedTuple):
     rank: int = NOBODY
     line: str = ""
     evidence: tuple[str, ...] = ()
+    of: int = NOBODY  # the rank whose line that is, if it is not that which causes it
 
 
 class Causes:
@@ -46,15 +50,16 @@ class Causes:
 
     Args:
         place: returns the run, None if it has no folder, and the attempt, counted from 0.
-        process: index of this process.
+        process, count: index of this process, and how many there are.
         profiler: of this process.
     """
 
-    def __init__(self, place: Whereabouts, process: int, profiler: Profiler) -> None:
-        self._place, self._process, self._profiler = place, process, profiler
+    def __init__(self, place: Whereabouts, process: int, count: int, profiler: Profiler) -> None:
+        self._place, self._process, self._count, self._profiler = place, process, count, profiler
         self._findings: dict[int, Finding] = {}  # by the number of the incident
         self._looked: dict[int, tuple[int, float]] = {}  # how often, and when last, s, monotonic
-        self._profiled: set[int] = set()
+        self._profiled: set[tuple[int, int]] = set()  # incidents, each with the rank
+        self._waited = Counter[int]()  # looks at an incident whose rank is not known
         self._requests: dict[int, tuple[requests.Request, int]] = {}  # to another rank
         self._looking: threading.Thread | None = None
 
@@ -70,7 +75,8 @@ class Causes:
             return incident
         source = incident.source if finding.rank == NOBODY else incident.source._replace(rank=finding.rank)
         evidence = tuple(dict.fromkeys((*incident.evidence, *finding.evidence)))
-        return incident._replace(source=source, line=finding.line or incident.line, evidence=evidence)
+        line = finding.line if finding.of in (NOBODY, source.rank) else ""
+        return incident._replace(source=source, line=line or incident.line, evidence=evidence)
 
     # --- stacks -------------------------------------------------------------------------------------------------------
 
@@ -98,12 +104,17 @@ class Causes:
         number, rank = incident.number, incident.source.rank
         if number in self._requests:
             self._take_answer(number, *self._requests[number])
-        if number in self._profiled:
+        if rank == NOBODY and self._count > 1:  # which rank is slow is known a little later
+            self._waited[number] += 1
+            if self._waited[number] <= PATIENCE:
+                return
+            rank = self._process
+        if (number, rank) in self._profiled:
             return
-        self._profiled.add(number)
+        self._profiled.add((number, rank))
         run, attempt = self._place()
         if rank in (NOBODY, self._process):
-            self._profiler.start(INCIDENT_SPAN, number, done=lambda profile, _: self._add(number, profile))
+            self._profiler.start(INCIDENT_SPAN, number, done=lambda profile, _: self._add(number, profile, rank))
         elif run is not None:
             request = requests.make(REQUEST, attempt, [rank], cause=INCIDENT_SPAN, incident=number)
             with containing("the profile of another rank"):
@@ -121,16 +132,13 @@ class Causes:
         if answer.state == requests.DONE and answer.file:
             with containing("the profile of another rank"):
                 which = int(answer.file.rpartition("-")[2].partition(".")[0])
-                self._add(number, read_profile(run, attempt, rank, which))
+                self._add(number, read_profile(run, attempt, rank, which), rank)
 
-    def _add(self, number: int, profile: Profile) -> None:
+    def _add(self, number: int, profile: Profile, rank: int) -> None:
         if profile.grown:
-            most = profile.grown[0]
-            text = (
-                f"{shown(most.name)} ({shown(most.place)}) takes {most.share / 10_000:.0f} % of the time, before it "
-                f"took {most.before / 10_000:.0f} % (profile {profile.number})"
-            )
-            self._findings[number] = Finding(line=profile.line, evidence=(text,))
+            where, of = (f"On rank {rank}, ", rank) if self._count > 1 else ("", NOBODY)
+            text = f"{where}{growth(profile).rstrip('.')} (profile {profile.number})"
+            self._findings[number] = Finding(line=profile.line, evidence=(text,), of=of)
 
 
 def _of_stacks(state: Standstill) -> Finding:

@@ -121,7 +121,11 @@ class Observers:
         if config.incidents is not None and (config.leads or live.ranks is not None):
             watched = figures if config.leads else partial(_standing_in, live)
             self.incidents = IncidentWatch(config, tracer, spans, live.incidents, watched)
-            self.incidents.explain_by(Causes(place, config.process_index, profiler).explain)
+            if (of_ranks := live.ranks) is not None:
+                own_times = of_ranks.own_times
+                self.incidents.explain_by(lambda incident: explained(incident, own_times()))
+            causes = Causes(place, config.process_index, config.process_count, profiler)
+            self.incidents.explain_by(causes.explain)
             self.incidents.explain_by(Throttling(live.usages).explain)
             if config.notify and live.opened.run is not None:
                 subject = lambda: _subject(config, live)  # noqa: E731
@@ -132,8 +136,6 @@ class Observers:
             own_time = OwnTimeSampler(lambda: tracer.thread.identity, tracer.in_step)
             tracer.hooks.at_tick(own_time.tick)
             ranks.sample_by(lambda: own_time.counts)
-            if self.incidents is not None:
-                self.incidents.explain_by(lambda incident: explained(incident, ranks.own_times()))
         self._signals: Signals | None = None
         if "signals" in config.integrations:
             self._signals = Signals(self.notices, clock, config.grace_period, finish)
