@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
-DRIFT: Final = 20_000  # clocks of two hosts drift apart by at most one ns in so many (50 ppm)
+# Clocks of two hosts drift apart by at most one ns in 20,000 (50 ppm), and the time in which they do is by one of them.
+DRIFT: Final = 19_998
 KEPT: Final = 32  # readings
 _TICK: Final = 10_000_000  # ns; kernels stamp files with the time of their latest tick
 _SECOND: Final = 1_000_000_000
