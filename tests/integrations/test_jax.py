@@ -156,9 +156,13 @@ def test_a_slow_first_execution_is_startup(watched: Watched) -> None:
         end = time.perf_counter()
     over = time.perf_counter()  # on a busy machine, the last step may be seen to end as late as this
     watched.recorder.flush()
-    categories = watched.recorder.totals().run.categories
+    totals = watched.recorder.totals()
+    categories = totals.run.categories
     least, most = (moment - begins[1] - categories["data_loading"] / NS for moment in (end, over))
-    usual = 10 * statistics.median(after - before for before, after in pairwise(begins[1:]))  # of the first step
+    # So much of the first step is its own. On a busy machine, steps are seen to end later than the loop goes on.
+    assert totals.step_time is not None
+    paces = statistics.median(after - before for before, after in pairwise(begins[1:])), totals.step_time.median / NS
+    usual = 10 * max(paces)
     assert least * 0.95 - 0.01 <= categories["productive"] / NS <= most * 1.05 + 0.01 + usual
     assert categories["program_startup"] / NS > 0.29 - usual
 
