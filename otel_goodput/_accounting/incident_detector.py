@@ -73,7 +73,8 @@ class Detector:
 
     def _begin(self) -> None:
         """Nothing is known (any more)."""
-        self._before: int | None = None  # steps of earlier attempts
+        self._before: int | None = None  # steps of earlier attempts,
+        self._first = 0  # and when the first look at this one was, ns
         self._start: Observation | None = None  # of the present window,
         self._short: Observation | None = None  # and of the present one of the shortest length
         self._warm = 0
@@ -104,7 +105,7 @@ class Detector:
             self._begin()
         self._last = now
         if self._before is None:
-            self._before = now.steps
+            self._before, self._first = now.steps, now.at
         self._look_for_setbacks(now, changed)
         if now.since_step is None:
             return list(changed.values())
@@ -158,9 +159,10 @@ class Detector:
                 self._end(key, stepped, changed, cost=stepped - incident.began)
             else:
                 self._update(key, changed, cost=now.at - incident.began)
-        elif (IncidentKind.SLOWDOWN, doing.phase) not in self.open and now.at - since > self._patience(
-            doing, now.steps
-        ):
+        elif (IncidentKind.SLOWDOWN, doing.phase) in self.open:
+            return  # that it takes too long is known
+        # Not by what was before the first look: whoever records a job of the past gives its times.
+        elif now.at - max(since, self._first) > self._patience(doing, now.steps):
             self._spoilt = True
             self._open(key, IncidentKind.HANG, doing, since, now.at, changed, cost=now.at - since)
 

@@ -162,6 +162,14 @@ def test_a_restart_may_take_its_time_until_the_first_step(account: Account) -> N
     assert not account.incidents
 
 
+def test_a_job_of_the_past_does_not_hang() -> None:
+    """Its times are given: a step that ended hours ago is the latest one."""
+    detector = Detector()
+    for at in range(3):
+        now = 10_000 * NS + at * 5 * NS
+        assert not detector.look(Observation(now, 0, 7 + at, {Source(STEP): (7 + at) * NS}, now - 20 * NS))
+
+
 def test_the_first_long_evaluation_is_no_hang(account: Account) -> None:
     account.spend(600.0, Source(Category.CUSTOM, "evaluation"))
     account.turns(50, 1.0, 0.1)

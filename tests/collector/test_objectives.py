@@ -118,6 +118,7 @@ def test_a_run_is_silent_that(name: str, tmp_path: Path) -> None:
     lived({minute: set() for minute in (1, 5, 29, 39, 70)}, lost, objective).judge(tmp_path)
 
 
+@pytest.mark.release
 def test_restarts_burn_the_budget_over_attempts(tmp_path: Path) -> None:
     """Each attempt of 20 minutes waits 10 for its restart and repeats 5 steps: half of the time is lost.
 

@@ -266,6 +266,7 @@ def job(tmp_path: Path, mode: str, count: int, step: float, steps: int, **env: s
     return answer
 
 
+@pytest.mark.release
 def test_a_rank_that_sleeps_in_its_steps_is_named(tmp_path: Path) -> None:
     fast = {"OWN_FAST": "1", "OWN_MORE": "1.5", "OTEL_GOODPUT_INCIDENTS": "0.15"}
     own = job(tmp_path, "sleep:2", 3, 0.01, 120, **fast)["ranks"]["own"]

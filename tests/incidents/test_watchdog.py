@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import warm
 
 TESTS = Path(__file__).parents[1]
@@ -24,6 +25,7 @@ PROGRAMS = (
 PATIENCE_S = 100.0
 
 
+@pytest.mark.release
 def test_programs(tmp_path: Path) -> None:
     """All at once: they wait most of the time."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])}

@@ -430,6 +430,7 @@ print(json.dumps([spent, busy, totals.clock, totals.kept]))
 """
 
 
+@pytest.mark.release
 def test_eight_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One program over all of them: single ones are ready while the step is at work."""
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=8")

@@ -82,6 +82,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 @pytest.mark.parametrize(
     "mode", [pytest.param(mode, marks=[pytest.mark.release] * ("classic-metrics" in mode)) for mode in MODES]
 )
+@pytest.mark.release
 def test_what_was_accepted_arrives_once_there_is_room(mode: str, disk: SmallDisk, tmp_path: Path) -> None:
     """And before: the backend takes what is there, which makes room."""
     with opened(tmp_path, mode, disk) as sidecar:
