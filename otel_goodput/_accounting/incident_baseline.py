@@ -54,13 +54,16 @@ class Window(NamedTuple):
 class Sums:
     """Windows in a row, together."""
 
-    def __init__(self, begin: int) -> None:
-        self.begin = self.end = begin
-        self.windows = self.steps = 0
+    def __init__(self, windows: Iterable[Window] = ()) -> None:
+        self.begin = self.steps = 0  # ns
         self.times = Counter[Source]()
+        for window in windows:
+            self.add(window)
 
-    def add(self, window: Window) -> None:
-        self.windows, self.steps, self.end = self.windows + 1, self.steps + window.steps, window.end
+    def add(self, window: Window | Sums) -> None:
+        """Take what follows."""
+        self.begin = self.begin or window.begin
+        self.steps += window.steps
         self.times.update(window.times)
 
     def each(self) -> dict[Source, float]:
@@ -122,10 +125,7 @@ class Usual:
 
     def _learn(self) -> None:
         self.parts = frozenset(one for one, count in self._often.items() if count >= OFTEN * self._counted)
-        sums = Sums(self._first[0].begin)
-        for window in self._first:
-            sums.add(window)
-        self.each = sums.each()
+        self.each = Sums(self._first).each()
         self.turn = sum(spent for source, spent in self.each.items() if source.phase in self.parts)
 
     def seldom(self, source: Source) -> bool:

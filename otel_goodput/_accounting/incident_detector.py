@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Final
+from typing import Any, Final
 
 from otel_goodput._accounting.incident_baseline import LONG, REMEMBERED, Episodes, Sums, Usual, Window, between, turn
 from otel_goodput._accounting.incidents import STEP, Incident, Observation, Share, Source
@@ -29,18 +29,26 @@ class Limits:
 
     Attributes:
         window: turns of the loop are compared over so long, ns, or one turn if that takes longer.
-        hang: no step was completed for so long, ns, and `hang_factor` times what is usual;
-        unknown: the same before the first step, and in a phase that has not been seen before.
         loss: a turn takes longer than before by this share at least.
         setbacks: so many attempts in a row made no progress.
     """
 
     window: int = 5 * NS
-    hang: int = 30 * NS
-    hang_factor: int = 10
-    unknown: int = 1800 * NS
     loss: float = 0.1
     setbacks: int = 3
+
+    @property
+    def hang(self) -> int:
+        """No step was completed for so long, ns, and ``HANG_FACTOR`` times what is usual."""
+        return 6 * self.window
+
+    @property
+    def unknown(self) -> int:
+        """The same before the first step, and in a phase that has not been seen before."""
+        return 360 * self.window
+
+
+HANG_FACTOR: Final = 10
 
 
 # Page's cumulative sum (Biometrika 41, 1954) over windows: by how many deviations each one exceeds what is usual, ...
@@ -79,9 +87,7 @@ class Detector:
         self._short: Observation | None = None  # and of the present one of the shortest length
         self._warm = 0
         self._usual, self._episodes = Usual(), Episodes(2 * self.limits.window)
-        self._slow_until: dict[
-            Source, int
-        ] = {}  # of phases with an open incident, when the latest slow one was over, ns
+        self._slow_until = dict[Source, int]()  # of phases with an incident, when the latest slow one was over, ns
         self._lately: deque[Window] = deque(maxlen=LATELY)
         self._uncounted = deque[Window]()
         self._sum = self._recovery = 0.0
@@ -170,14 +176,14 @@ class Detector:
         """How long a step may take to be completed while that goes on, ns."""
         limits, phase = self.limits, doing.phase
         usual = self._usual.turn or (fmean(turn(one, one.phases()) for one in self._lately) if self._lately else 0)
-        known = max(limits.hang, round(limits.hang_factor * usual))
+        known = max(limits.hang, round(HANG_FACTOR * usual))
         if steps == self._before:  # the first one of this attempt
             return limits.unknown
         lasted = self._lasted.get(phase, ())
         if phase.category in _LOOPING or (phase in self._usual.parts and max(lasted, default=0) < limits.hang):
             # Something may be in some steps that nothing tells of, such as an evaluation; one long step may have hung.
             return max(known, round(LONG * lasted[0])) if len(lasted) > 1 else known
-        return max(known, limits.hang_factor * lasted[-1]) if lasted else limits.unknown
+        return max(known, HANG_FACTOR * lasted[-1]) if lasted else limits.unknown
 
     # --- slowdowns ----------------------------------------------------------------------------------------------------
 
@@ -213,9 +219,7 @@ class Detector:
         if not self._suspects:
             return
         expected = usual.turn + usual.more(parts)
-        sums = Sums(self._suspects[0].begin)
-        for one in self._suspects:
-            sums.add(one)
+        sums = Sums(self._suspects)
         taken = sum(spent for source, spent in sums.each().items() if source.phase in parts)
         if self._sum >= ALARM and taken >= expected * (1 + 0.8 * limits.loss):
             self._during, self._parts, self._recovery, self._better = sums, parts, 0.0, None
@@ -250,12 +254,11 @@ class Detector:
         self._recovery = max(0.0, self._recovery - excess)
         if not self._recovery:
             if self._better is not None:  # it went on after all
-                during.steps, during.end = during.steps + self._better.steps, self._better.end
-                during.times.update(self._better.times)
+                during.add(self._better)
                 self._better = None
             during.add(window)
         else:
-            self._better = self._better or Sums(window.begin)
+            self._better = self._better or Sums()
             self._better.add(window)
             if self._recovery >= ALARM:
                 self._end(key, self._better.begin, changed, **self._cost(during, parts, self._shares(during, parts)))
@@ -274,7 +277,7 @@ class Detector:
         ]
         return sorted(grown, key=lambda share: (-share.lost, share.source))
 
-    def _cost(self, sums: Sums, parts: Iterable[Source], shares: Sequence[Share]) -> dict[str, object]:
+    def _cost(self, sums: Sums, parts: Iterable[Source], shares: Sequence[Share]) -> dict[str, Any]:
         lost = [share for share in shares if share.lost > 0][:SHARES]
         before, chosen = self._usual.turn + self._usual.more(parts), frozenset(parts)
         after = sum(spent for source, spent in sums.each().items() if source.phase in chosen)
@@ -335,13 +338,13 @@ class Detector:
         incident = Incident(self.number, kind, source, began, opened, None, cost, (Share(source, cost),))
         self.open[key] = changed[incident.number] = incident
 
-    def _update(self, key: Key, changed: dict[int, Incident], **more: object) -> None:
-        incident = self.open[key]._replace(**more)  # type: ignore[arg-type]
+    def _update(self, key: Key, changed: dict[int, Incident], **more: Any) -> None:
+        incident = self.open[key]._replace(**more)
         if more.keys() == {"cost"}:
             incident = incident._replace(shares=(Share(incident.source, incident.cost),))
         self.open[key] = changed[incident.number] = incident
 
-    def _end(self, key: Key, ended: int, changed: dict[int, Incident], **more: object) -> None:
+    def _end(self, key: Key, ended: int, changed: dict[int, Incident], **more: Any) -> None:
         self._update(key, changed, **more)
         incident = self.open.pop(key)
         changed[incident.number] = incident._replace(ended=max(incident.began, ended))

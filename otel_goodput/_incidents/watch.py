@@ -23,7 +23,7 @@ from otel_goodput._runtime.guard import contain, containing
 from otel_goodput._settings.config import Config
 from otel_goodput._text.redact import redacting_logger
 from otel_goodput.reports import incidents as words
-from otel_goodput.semconv import IncidentKind
+from otel_goodput.semconv import Category, IncidentKind
 
 logger = redacting_logger("otel_goodput")
 
@@ -43,7 +43,6 @@ class Listener(Protocol):
 
 PATIENCE: Final = 3  # looks for which the opening of a hang is held back until it is known where it stands
 RECOMPILED: Final = 3  # functions that are named
-_WINDOWS: Final = 6  # of them make the time after which a step hangs, if incidents are looked for more often
 
 
 class IncidentWatch:
@@ -60,7 +59,7 @@ class IncidentWatch:
         self, config: Config, tracer: PhaseTracer, spans: Tracer, sheet: IncidentSheet, figures: Figures
     ) -> None:
         every = config.incidents or 0
-        self._limits = Limits(window=every, hang=_WINDOWS * every, unknown=360 * every)
+        self._limits = Limits(window=every)
         self._every, self._process_count = every, config.process_count
         self._tracer, self._spans, self._sheet, self._figures = tracer, spans, sheet, figures
         self._detector = Detector(self._limits)
@@ -128,13 +127,12 @@ class IncidentWatch:
 
     def _end(self, incidents: Sequence[Incident]) -> None:
         for incident in incidents:
-            known = next((one for one in self._sheet.all() if one.number == incident.number), incident)
+            known = self._sheet.get(incident.number) or incident
             source = known.source if known.source.phase == incident.source.phase else incident.source
             self._take(incident._replace(source=source, line=known.line, evidence=known.evidence))
 
     def _explained(self, incident: Incident, totals: Totals) -> Incident:
-        known = next((one for one in self._sheet.all() if one.number == incident.number), None)
-        if known is not None:
+        if (known := self._sheet.get(incident.number)) is not None:
             incident = incident._replace(line=known.line, evidence=known.evidence)
         elif (count := totals.recompilations - self._recompilations) > 0:
             which = ", ".join(list(totals.recompiled)[:RECOMPILED])
@@ -147,7 +145,7 @@ class IncidentWatch:
         return incident
 
     def _take(self, incident: Incident) -> None:
-        new = all(one.number != incident.number for one in self._sheet.all())
+        new = self._sheet.get(incident.number) is None
         self._sheet.put(incident)
         if new:
             logger.warning("incident: %s", words.sentence(words.to_json(incident, self._tracer.traces.attempt)))
@@ -203,7 +201,7 @@ def _doing(now: OpenNow) -> Source | None:
     """Return what goes on in a job: what a silent rank was doing, or the one that the others wait for."""
     for rank in now.silent:
         opened = now.ranks[rank].opened if rank in now.ranks else None
-        return Source("other" if opened is None else opened.phase, "" if opened is None else opened.name, rank)
+        return Source(Category.OTHER if opened is None else opened.phase, "" if opened is None else opened.name, rank)
     cause = now.cause
     if cause is None:
         return None

@@ -93,6 +93,10 @@ class IncidentSheet:
             self._new = True
             self._urgent |= before is None or before._replace(cost=0, shares=()) != incident._replace(cost=0, shares=())
 
+    def get(self, number: int) -> Incident | None:
+        """What is known of an incident of this attempt; None: nothing."""
+        return self._incidents.get(number)
+
     def all(self) -> tuple[Incident, ...]:
         """The incidents of this attempt, in the order in which they were noticed."""
         with self._putting:

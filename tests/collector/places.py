@@ -6,13 +6,13 @@ import functools
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from programs import located
 
 from .written import COLLECTOR
 
@@ -23,7 +23,7 @@ UNITS = {"Mi": 1 << 20, "Gi": 1 << 30, "MiB": 1 << 20}
 
 
 def kustomize(directory: Path) -> subprocess.CompletedProcess[str]:
-    executable = shutil.which("kustomize", path=str(Path(sys.executable).parent)) or shutil.which("kustomize")
+    executable = located("kustomize")
     command = [executable, "build"] if executable else [shutil.which("kubectl") or "", "kustomize"]
     if not command[0]:
         pytest.skip("neither kustomize nor kubectl is here; go install sigs.k8s.io/kustomize/kustomize/v5@v5.7.1")

@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from programs import located
 
 from boards import naming
 from otel_goodput import semconv
@@ -300,7 +299,7 @@ def ask(rules: Mapping[str, Any], path: Path, *tests: Mapping[str, Any]) -> None
 
 def promtool() -> str:
     """Prometheus' tool: next to this interpreter or on the path."""
-    executable = shutil.which("promtool", path=str(Path(sys.executable).parent)) or shutil.which("promtool")
+    executable = located("promtool")
     if executable is None:
         pytest.skip("promtool is not here; Debian's package prometheus has it")
     return executable

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import located
 
 from boards.alerts import rules
 
@@ -19,7 +17,7 @@ CONFIG = COLLECTOR / ROUTING
 
 def amtool(*arguments: str) -> str:
     """What Alertmanager's tool prints; it is next to this interpreter or on the path."""
-    executable = shutil.which("amtool", path=str(Path(sys.executable).parent)) or shutil.which("amtool")
+    executable = located("amtool")
     if executable is None:
         pytest.skip("amtool is not here; go install github.com/prometheus/alertmanager/cmd/amtool@v0.28.1")
     done = subprocess.run([executable, *arguments], capture_output=True, text=True, timeout=60, check=False)

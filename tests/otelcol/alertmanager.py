@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 import socketserver
 import subprocess
-import sys
 import threading
 import urllib.request
 from email import message_from_bytes
@@ -17,6 +15,7 @@ from types import TracebackType
 import pytest
 import yaml
 from ports import kept_address
+from programs import located
 from waits import until
 
 from .collector import COLLECTOR
@@ -27,7 +26,7 @@ PATIENCE_S = 30.0
 
 def program() -> str:
     """Alertmanager next to this interpreter or on the path; the test is skipped where there is none."""
-    executable = shutil.which("alertmanager", path=str(Path(sys.executable).parent)) or shutil.which("alertmanager")
+    executable = located("alertmanager")
     if executable is None:
         pytest.skip("alertmanager is not here; go install github.com/prometheus/alertmanager/cmd/alertmanager@v0.28.1")
     return executable

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
-import sys
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -16,6 +14,7 @@ from typing import Any
 import pytest
 from exporters.google.jobs import inherited
 from ports import kept_address
+from programs import located
 from waits import until
 
 PATIENCE_S = 30.0
@@ -23,7 +22,7 @@ PATIENCE_S = 30.0
 
 def program() -> str:
     """Jaeger next to this interpreter or on the path; the test is skipped where there is none."""
-    executable = shutil.which("jaeger", path=str(Path(sys.executable).parent)) or shutil.which("jaeger")
+    executable = located("jaeger")
     if executable is None:
         pytest.skip("jaeger is not here; Go's module github.com/jaegertracing/jaeger has it, as cmd/jaeger")
     return executable

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import subprocess
-import sys
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
@@ -16,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from ports import kept_address
+from programs import located
 from waits import until
 
 from .collector import COLLECTOR
@@ -28,7 +27,7 @@ PATIENCE_S = 30.0
 
 def program() -> str:
     """Prometheus next to this interpreter or on the path; the test is skipped where there is none."""
-    executable = shutil.which("prometheus", path=str(Path(sys.executable).parent)) or shutil.which("prometheus")
+    executable = located("prometheus")
     if executable is None:
         pytest.skip("prometheus is not here; Debian's package of that name has it")
     return executable
