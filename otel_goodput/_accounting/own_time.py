@@ -71,6 +71,8 @@ class OwnWindow(NamedTuple):
         without: what a turn would have taken without those that are slow, ns.
         slow: the ranks that the others waited for, slowest first.
         ranks: the times of ranks: of all if they are few, else of those that stand out.
+        compared: how many ranks there were.
+        bands: own times, ns, that so many of these (``BANDS``) do not exceed.
     """
 
     begin: int
@@ -82,6 +84,8 @@ class OwnWindow(NamedTuple):
     without: int
     slow: tuple[int, ...]
     ranks: tuple[RankTime, ...]
+    compared: int = 0
+    bands: tuple[int, ...] = ()
 
     @property
     def of(self) -> Mapping[int, RankTime]:
@@ -129,3 +133,4 @@ class OwnTimes(NamedTuple):
 
 ONCE, CHRONIC, WANDERING, RECURRING = "once", "chronic", "wandering", "recurring"
 PATTERNS = (ONCE, CHRONIC, WANDERING, RECURRING)
+BANDS = (0.9, 0.99)

@@ -9,11 +9,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from math import hypot, log, sqrt
+from math import ceil, hypot, log, sqrt
 from statistics import median_low
 from typing import Final
 
 from otel_goodput._accounting.own_time import (
+    BANDS,
     CHRONIC,
     ONCE,
     RECURRING,
@@ -146,6 +147,8 @@ class Stragglers:
                 RankTime(rank, round(shares[rank][0] * turn), round(shares[rank][1] * turn))
                 for rank in _shown(shares, named)
             ),
+            len(shares),
+            _bands([round(own * turn) for own, _ in shares.values()]),
         )
 
     def _remember(self, window: OwnWindow) -> None:
@@ -251,6 +254,12 @@ def _shown(shares: Mapping[int, tuple[float, float]], named: Sequence[int]) -> l
     return sorted({*named, *sorted(shares, key=lambda rank: (-shares[rank][0], rank))[:HIGHEST]})
 
 
+def _bands(own: Sequence[int]) -> tuple[int, ...]:
+    """Return the times that so many of them (``BANDS``) do not exceed."""
+    ordered = sorted(own)
+    return tuple(ordered[ceil(share * len(ordered)) - 1] for share in BANDS)
+
+
 def merged(windows: Sequence[OwnWindow]) -> list[OwnWindow]:
     """Merge each two windows in a row into one."""
     pairs = [windows[at : at + 2] for at in range(0, len(windows), 2)]
@@ -282,4 +291,6 @@ def _merged(one: OwnWindow, other: OwnWindow) -> OwnWindow:
         mean(one.without, other.without),
         tuple(slow),
         tuple(times),
+        max(one.compared, other.compared),
+        tuple(map(mean, one.bands, other.bands)),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from otel_goodput._accounting.codec import COUNT, Each, Row, Text
-from otel_goodput._accounting.own_time import PATTERNS, OwnTimes, OwnWindow, RankTime, SlowRank
+from otel_goodput._accounting.own_time import BANDS, PATTERNS, OwnTimes, OwnWindow, RankTime, SlowRank
 from otel_goodput._accounting.stragglers import ALL, KEPT, NAMED, REMEMBERED
 from otel_goodput._journal.rundir import OWN, RunDirectory
 from otel_goodput._journal.sidecars import Members, Sidecar, kept
@@ -19,8 +19,11 @@ _FILE: Final = Sidecar(
         {
             "pattern": _PATTERN,
             "slow": Each(Row(COUNT, COUNT, COUNT, _PATTERN, *[COUNT] * 6), REMEMBERED),
-            # The window, the slow ranks, and the times of ranks.
-            "windows": Each(Row(*[COUNT] * 7, Each(COUNT, NAMED), Each(Row(*[COUNT] * 3), ALL)), KEPT),
+            # The window, the slow ranks, the times of ranks, how many were compared, and bands of all.
+            "windows": Each(
+                Row(*[COUNT] * 7, Each(COUNT, NAMED), Each(Row(*[COUNT] * 3), ALL), COUNT, Each(COUNT, len(BANDS))),
+                KEPT,
+            ),
         }
     ),
     OWN,
@@ -32,7 +35,7 @@ def write_own_times(folder: RunDirectory, own: OwnTimes) -> bool:
     data = _FILE.encode(
         pattern=own.pattern,
         slow=[[*one[:-1], round(_MILLION * one.gain)] for one in own.slow],
-        windows=[[*one[:-2], one.slow, one.ranks] for one in own.windows],
+        windows=list(own.windows),
     )
     return kept(folder.file("own", 0), data, "own times", "who was slow inside of steps cannot be saved: %s")
 
@@ -41,8 +44,8 @@ def read_own_times(folder: RunDirectory) -> OwnTimes:
     """Read the file. Raises OSError, or ValueError: it is damaged, or of a newer version."""
     members = _FILE.read(folder.file("own", 0))
     windows = [
-        OwnWindow._make([*row, tuple(slow), tuple(RankTime(*one) for one in ranks)])
-        for *row, slow, ranks in members["windows"]
+        OwnWindow._make([*row, tuple(slow), tuple(RankTime(*one) for one in ranks), compared, tuple(bands)])
+        for *row, slow, ranks, compared, bands in members["windows"]
     ]
     if any(one.end < one.begin for one in windows):
         raise ValueError("a window ends before it begins")

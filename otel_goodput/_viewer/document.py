@@ -29,7 +29,7 @@ from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
 from otel_goodput._text.redact import secrets, without, without_secrets
 from otel_goodput._viewer import incidents
-from otel_goodput.reports import ranks_text, text
+from otel_goodput.reports import own_times, ranks_text, text
 from otel_goodput.reports.detail import FAILED, IN_TRACE, NONBLOCKING, Detail, Phase, Step
 from otel_goodput.reports.excerpt import News
 from otel_goodput.reports.exported import Exported
@@ -195,7 +195,9 @@ def figures(report: Report, without: Collection[str] = (), redacted: Redaction |
     Callers that come every second keep what is `redacted` with, which remembers texts.
     """
     left_out = {*without, _ELSEWHERE}
-    answer = {name: value for name, value in report.to_json().items() if name not in left_out}
+    answer: dict[str, Any] = {name: value for name, value in report.to_json().items() if name not in left_out}
+    if (answer.get("ranks") or {}).get("own"):  # the document has them as tables
+        answer["ranks"] = {**answer["ranks"], "own": {**answer["ranks"]["own"], "windows": []}}
     shown: dict[str, Any] = (redacted or Redaction()).all(answer)
     losses = [one for one in text.sources(shown["seconds"]) if one[0] != Category.PRODUCTIVE]
     known = losses and shown["elapsed_s"] and shown["goodput"] is not None
@@ -205,6 +207,7 @@ def figures(report: Report, without: Collection[str] = (), redacted: Redaction |
         "verdict": text.sentence(shown) if shown["elapsed_s"] else "No job has started yet.",
         "of_ranks": [line.strip() for line in ranks_text.verdict(shown)] if shown["elapsed_s"] else [],
         "incident_texts": incidents.sentences(shown),
+        "own_texts": own_times.sentences(shown),
         "verdict_source": {"category": losses[0][0], "name": losses[0][1]} if known else None,
     }
 
@@ -368,6 +371,7 @@ class _Writer:
                     ],
                 ),
             },
+            "own": incidents.own_times(ranks.own, self._columns.table, self._at),
         }
 
     def _waited_for(self, cause: Cause) -> int:

@@ -1,14 +1,15 @@
-"""What the page shows of incidents beside the report: where ranks stood still, and profiles of slow steps.
+"""What the page shows of incidents beside the report: where ranks stood still, profiles, and ranks' own times.
 
 A page is for reading, so all of it is bounded: what does not fit is counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from otel_goodput._accounting.own_time import BANDS, OwnTimes, OwnWindow
 from otel_goodput._journal import profiles as taken
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._runtime import files
@@ -77,3 +78,45 @@ def signs(run: RunDirectory) -> tuple[Any, ...]:
     left, made = run.stacks(), run.profiles()
     latest = [files.version(run.file("stacks", *owner)) for owner in left[-_SIGNS:]]
     return (len(left), tuple(latest), len(made), max(made, default=None))
+
+
+def own_times(
+    own: OwnTimes, table: Callable[[Sequence[str], Iterable[Sequence[int]]], Any], at: Callable[[int], int]
+) -> dict[str, Any] | None:
+    """Return the own times of ranks inside of steps, in thousandths of a turn of the loop; None if nothing is known.
+
+    Samples are not more exact than that, and small numbers keep the page small.
+
+    Args:
+        own: what is known.
+        table: adds a table to the document, given its names of columns and its rows.
+        at: makes ns from the document's origin of a moment.
+    """
+    if not own.windows:
+        return None
+    return {
+        "bands": list(BANDS),
+        "windows": table(
+            ("begin", "end", "steps", "turn", "usual", "waiting", "without", "compared", "most", "nearly_all"),
+            [_window(one, at) for one in own.windows],
+        ),
+        "times": table(
+            ("window", "rank", "own", "waiting", "slow"),
+            [
+                (number, time.rank, _part(time.own, one), _part(time.waiting, one), time.rank in one.slow)
+                for number, one in enumerate(own.windows)
+                for time in one.ranks
+            ],
+        ),
+    }
+
+
+def _window(one: OwnWindow, at: Callable[[int], int]) -> tuple[int, ...]:
+    times = one.usual, one.waiting, one.without
+    bands = one.bands or (one.usual,) * len(BANDS)
+    parts = [_part(time, one) for time in times], [_part(time, one) for time in bands]
+    return (at(one.begin), at(one.end), one.steps, one.turn, *parts[0], one.compared, *parts[1])
+
+
+def _part(time: int, window: OwnWindow) -> int:
+    return round(1000 * time / max(1, window.turn))

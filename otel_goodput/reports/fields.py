@@ -405,6 +405,8 @@ class OwnWindowFields(TypedDict):
     without_s: float  # what a turn would have taken without the slow ranks
     slow: list[int]  # indices of these, the slowest first
     ranks: list[RankTimeFields]  # of all ranks if there are up to 64, else of those that stand out
+    compared: int  # how many ranks there were
+    bands_s: list[float]  # own times that 90 and 99 % of these do not exceed
 
 
 class OwnTimesFields(TypedDict):

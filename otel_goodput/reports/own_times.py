@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from otel_goodput._accounting.incidents import STEP, Incident
-from otel_goodput._accounting.own_time import WANDERING, OwnTimes
+from otel_goodput._accounting.own_time import CHRONIC, ONCE, RECURRING, WANDERING, OwnTimes
 from otel_goodput._accounting.ranks import NOBODY
 from otel_goodput._accounting.stragglers import merged
 from otel_goodput._text.durations import NS
@@ -17,7 +17,8 @@ from otel_goodput.semconv import Category, IncidentKind
 
 WINDOWS: Final = 30  # in JSON; of more, neighbors are merged
 SLOW: Final = 64  # ranks in JSON,
-SHOWN: Final = 8  # and in text
+SHOWN: Final = 8  # and in text,
+WORDS: Final = 3  # with a sentence each
 MOSTLY: Final = 0.5  # of the windows of an incident in which any rank is slow: one that is in more is its cause
 _BEGINNING: Final = "inside of steps, "  # of the sentence of evidence
 _INSIDE: Final = frozenset({STEP, Category.STALLED})
@@ -61,6 +62,8 @@ def own_to_json(own: OwnTimes, hosts: Mapping[int, str]) -> OwnTimesFields | Non
                 "ranks": [
                     {"rank": time.rank, "own_s": time.own / NS, "waiting_s": time.waiting / NS} for time in one.ranks
                 ],
+                "compared": one.compared,
+                "bands_s": [own / NS for own in one.bands],
             }
             for one in windows
         ],
@@ -82,6 +85,41 @@ def section(report: Mapping[str, Any]) -> Iterator[str]:
     if own["pattern"] == WANDERING:
         yield "    a different rank at each time: no single one of them is the cause"
     yield ""
+
+
+def sentences(report: Mapping[str, Any]) -> list[str]:
+    """Return who is slow inside of steps, and in which pattern, from a report as JSON; empty if that is not known."""
+    own = (report.get("ranks") or {}).get("own")
+    if not own:
+        return []
+    slow = own["slow"]
+    if not slow:
+        return ["No rank is certainly slower inside of its steps than the others."]
+    if own["pattern"] == WANDERING:
+        which = ", ".join(str(one["rank"]) for one in slow[:SHOWN])
+        many = f"{len(slow)} ranks so far, such as {which}" if len(slow) > SHOWN else f"so far ranks {which}"
+        return [f"Wandering: a different rank is slow at each time ({many}). No single one of them is the cause."]
+    texts = [_sentence(one) for one in slow[:WORDS]]
+    if len(slow) > WORDS:
+        more = len(slow) - WORDS
+        texts.append(f"{more} other {'ranks were' if more > 1 else 'rank was'} slow at times.")
+    return texts
+
+
+def _sentence(one: Mapping[str, Any]) -> str:
+    host = f" on {one['host']}" if one["host"] else ""
+    rank = f"rank {one['rank']}{host}"
+    itself, others = format_duration(one["own_s"]), format_duration(one["usual_s"])
+    text = {
+        ONCE: f"Once: {rank} was slow from {format_moment(one['since'])} to {format_moment(one['until'])}",
+        RECURRING: f"Recurring: {rank} was slow {one['windows']} of {one['seen']} times since",
+        CHRONIC: f"Chronic: {rank} is slow most of the time, {one['windows']} of {one['seen']} times since",
+    }.get(one["pattern"], f"{one['pattern']}: {rank} was slow {one['windows']} of {one['seen']} times since")
+    since = "" if one["pattern"] == ONCE else f" {format_moment(one['since'])}"
+    return (
+        f"{text}{since}. It took {itself} of its own in a turn, others {others}; without it, the job would have been "
+        f"{percent(one['gain_without'], 1)} faster in these times."
+    )
 
 
 def explained(incident: Incident, own: OwnTimes) -> Incident:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from benchmarks.long_run import BEGIN, MS, NS, write_process
 from otel_goodput._accounting import Event, rules
 from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.own_time import OwnTime
+from otel_goodput._accounting.stragglers import Stragglers
 from otel_goodput._journal.facts import SIDECAR
 from otel_goodput._journal.job_waits import JobWaits, write_waits
+from otel_goodput._journal.own_times import write_own_times
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.semconv import HOST_NAME, PROCESS_COUNT
@@ -20,6 +23,7 @@ FIRST_KEY: Final = 0xAB54A98CEB1F0A00
 LOAD_MS: Final = 60
 STEP_MS: Final = 920
 HOSTS: Final = 4  # ranks a host
+WINDOW: Final = 30 * NS  # in which own times are compared
 
 
 class Slow(NamedTuple):
@@ -141,6 +145,24 @@ def write_rank(run: RunDirectory, rank: int, events: Sequence[Event], sizes: Seq
             compile_cache={},
         )
         run.file("facts", begun.step, rank).write_bytes(content)
+
+
+def with_own_times(run: RunDirectory, ranks: int, windows: int, slow: Mapping[int, tuple[int, int]]) -> RunDirectory:
+    """Give a run what its leader would have left of own times; `slow`: from and up to which window a rank is."""
+    stragglers, samples = Stragglers(WINDOW), 120
+    stragglers.look(BEGIN, 0, dict.fromkeys(range(ranks), OwnTime()))
+    waited = [0] * ranks
+    for number in range(1, windows + 1):
+        held_up = any(first < number <= last for first, last in slow.values())
+        for rank in range(ranks):
+            first, last = slow.get(rank, (0, 0))
+            waited[rank] += 40 if held_up and not first < number <= last else 2
+        whole = number * samples
+        own = {rank: OwnTime(whole, whole, waits, 0, number * WINDOW, 0) for rank, waits in enumerate(waited)}
+        assert stragglers.look(BEGIN + number * WINDOW, number * 30, own) is not None
+    run.of_job.create(run.identity())
+    assert write_own_times(run.of_job, stragglers.times())
+    return run
 
 
 def with_records(run: RunDirectory) -> RunDirectory:

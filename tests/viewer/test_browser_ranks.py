@@ -16,11 +16,15 @@ import warm
 from tools.commands import environment, goodput, succeeded
 from tools.perfetto_rules import chrome
 
+from otel_goodput._accounting.incidents import Incident, Source
+from otel_goodput._accounting.own_time import OwnTime
+from otel_goodput._accounting.stragglers import Stragglers
+from otel_goodput._journal.incidents import IncidentSheet
 from otel_goodput._journal.rundir import RunDirectory
 
 from .browser import Look, evaluated, looking
 from .conftest import EVIL, NS, page_of
-from .ranks import Slow, ranks_run
+from .ranks import BEGIN, Slow, ranks_run, with_own_times
 from .served import serving
 
 RANKS, STEPS = 8, 240
@@ -44,12 +48,80 @@ COLOR = """(() => {
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    return ranks_run(tmp_path_factory.mktemp("ranks"), RANKS, STEPS, [DROP], host=f"{EVIL} n")
+    run = ranks_run(tmp_path_factory.mktemp("ranks"), RANKS, STEPS, [DROP], host=f"{EVIL} n")
+    sheet = IncidentSheet(1, 0)
+    sheet.put(Incident(1, "slowdown", Source("step", "", 6), BEGIN + 90 * NS, BEGIN + 120 * NS, BEGIN + 180 * NS))
+    sheet.keep(run, last=True)
+    return with_own_times(run, RANKS, 8, {6: (3, 6)})
 
 
 @pytest.fixture(scope="module")
 def job_page(job: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return page_of(job, tmp_path_factory.mktemp("page") / "ranks.html")
+
+
+def test_the_map_of_own_times_shows_the_slow_rank_and_its_pattern(
+    job: RunDirectory, job_page: Path, look: Look
+) -> None:
+    look.open(job_page)
+    words = look.text("#own-times-words")
+    assert words.startswith(f"Chronic: rank 6 on {EVIL} n1 is slow most of the time, 3 of 5 times since 2026-")
+    [slow] = report_of(job)["ranks"]["own"]["slow"]
+    assert f"without it, the job would have been {100 * slow['gain_without']:.2f} % faster" in words
+
+    def color(rank: int, share: float) -> list[int]:
+        answer: list[int] = look.js(COLOR.replace("#heatmap", "#own-times"), [rank, share])
+        return answer
+
+    # Windows of 30 s, of which the fourth to the sixth are those of rank 6.
+    whole = look.js("goodput.model.end") / NS
+    during, before, edge = color(6, 135 / whole), color(6, 45 / whole), color(2, 90 / whole)
+    assert sum(before) - sum(during) > 200 and color(2, 135 / whole) == before == color(6, 200 / whole)
+    assert edge != before, "the begin of an incident"
+    heat = look.page.locator("#own-times canvas")
+    assert heat.get_attribute("aria-describedby") == "own-times-words"
+    box = heat.bounding_box()
+    heat.hover(position={"x": 64 + (box["width"] - 64) * 135 / whole, "y": 6.5 * (box["height"] - 20) / RANKS})
+    tip = look.text("#own-times .tip")
+    for text in (
+        f"rank 6 ({EVIL} n1)",
+        "by 31.6 % of a turn",
+        "the others wait for it",
+        "incident: a turn of the loop",
+    ):
+        assert text in tip
+    heat.focus()
+    look.press("ArrowDown", "ArrowDown")
+    assert f"rank 2 ({EVIL} n0)" in look.text("#own-times .tip")
+    look.press("Enter")
+    look.until("goodput.state.process === 2")
+    look.page.click("#own-times [data-choice=cost]")
+    look.page.click("#own-times summary")
+    rows = look.page.locator("#own-times-table tbody tr")
+    assert rows.count() == 8 and "rank 6 983 ms (+31.6 %, slow), rank 0 667 ms (+0 %)" in rows.nth(2).inner_text()
+    begin, end = 0, 60 * NS
+    look.js("goodput.state.set({range: given})", [begin, end])
+    look.settle()
+    assert "2 windows, 8 ranks" in look.text("#own-times .card-head")
+    look.js("(goodput.model.own_texts = ['Nobody.'], goodput.state.tell(['model']))")
+    assert look.text("#own-times-words") == "Nobody."
+
+
+def test_of_many_ranks_the_map_has_the_slowest_and_shares_of_all(chromium: Any) -> None:
+    stragglers = Stragglers(30 * NS)
+    stragglers.look(0, 0, dict.fromkeys(range(512), OwnTime()))
+    for number in (1, 2, 3):
+        whole, usual = number * 120, 60 + number
+        own = {rank: OwnTime(whole, whole, number * (usual if rank != 77 else 2), 0, 30 * NS, 0) for rank in range(512)}
+        stragglers.look(30 * NS * number, 1000 * number, own)
+    windows = stragglers.times().windows
+    shown = evaluated(
+        chromium, SHOWS, "shows.own(given, 3)", [[w.usual, w.turn, w.compared, w.bands, w.ranks] for w in windows]
+    )
+    assert shown["names"] == ["slowest", "99 %", "90 %", "77", *map(str, range(7))]
+    slowest, _, most, culprit, other = (shown["cells"][3 * row : 3 * row + 3] for row in (0, 1, 2, 3, 10))
+    assert slowest == culprit == pytest.approx([59 / 120, 61 / 120, 63 / 120], abs=0.003) and most == [0, 0, 0]
+    assert other == [0, 0, 0]
 
 
 def whole_text(run: RunDirectory) -> str:

@@ -79,6 +79,7 @@ export class Model {
     this.figures_at = head.until;
     if (this.job) {
       this.job.waits = Object.assign(new Table(this.job.waits, blob), { width: this.job.waits.width });
+      if (this.job.own) for (const name of ["windows", "times"]) this.job.own[name] = new Table(this.job.own[name], blob);
     }
     for (const one of this.processes) {
       const shares = one.bins && one.bins.shares;

@@ -13,6 +13,20 @@ const LABEL_HIGH = 13;
 const MARK_HIGH = 3; // px at least
 const KEY_STEP = 8; // px
 
+const heatSizes = typeof ResizeObserver === "undefined" ? null : new ResizeObserver((entries) => entries.forEach(heatResized));
+const heatDrawn = new WeakMap(); // by mount: its width, and what draws it again
+
+function heatResized({ target, contentRect }) {
+  const { width, draw } = heatDrawn.get(target) || {};
+  if (draw && target.isConnected && Math.abs(contentRect.width - width) > 1) draw();
+}
+
+/** Draw a map anew when its mount has another width. */
+export function followHeat(mount, draw) {
+  heatDrawn.set(mount, { width: mount.clientWidth, draw });
+  heatSizes?.observe(mount);
+}
+
 /** How many rows there are for so many processes, and how high each is, px. */
 export function heatRows(processes) {
   const together = Math.ceil(processes / HEAT_ROOM);
@@ -25,9 +39,10 @@ export function heatColumns(mount) {
 }
 
 /**
- * Draw rows of cells into `mount`, with a tip and keys. `spec`: {model, scope, rows (a list of processes each), grid (of
- * rows), scale, rowHeight, marks ([{row, begin, end, category}]), named (indices of rows whose labels come first), chosen,
- * words (what the map shows), tip(row, time), open(row, time), cursor}.
+ * Draw rows of cells into `mount`, with a tip and keys. `spec`: {model, scope, rows, grid (of rows), scale, rowHeight,
+ * marks ([{row, begin, end, category}]), named (indices of rows whose labels come first), chosen (index of a row), label
+ * (what it is), words (id of what it shows, in words), rowName(one of the rows), isKnown(one of the rows), tip(row, time),
+ * open(row, time), cursor}.
  */
 export function drawHeat(mount, spec) {
   const { rows, rowHeight } = spec;
@@ -35,8 +50,8 @@ export function drawHeat(mount, spec) {
   const canvas = make("canvas", {
     tabindex: "0",
     role: "img",
-    "aria-label": `Map of ${rows.length} rows over time. Arrow keys move, Enter opens the timeline of a process.`,
-    "aria-describedby": "heatmap-words",
+    "aria-label": `${spec.label}: a map of ${rows.length} rows over time. Arrow keys move, Enter opens the timeline of a process.`,
+    "aria-describedby": spec.words,
   });
   const bubble = make("div", { class: "tip", "aria-live": "polite", hidden: true });
   mount.append(canvas, bubble);
@@ -68,15 +83,15 @@ function cellImage({ grid, rows, scale }) {
 }
 
 function paintHeat(plot) {
-  const { canvas, ratio, width, height, rows, rowHeight, image, grid } = plot;
+  const { canvas, ratio, width, height, rows, rowHeight, image, grid, isKnown } = plot;
   const context = canvas.getContext("2d");
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   context.clearRect(0, 0, width, height + HEAT_AXIS);
   context.imageSmoothingEnabled = false;
   const room = width - HEAT_MARGIN;
   context.fillStyle = canvasFill(context, { ...categoryStyle("other"), hatch: "rising" });
-  rows.forEach((processes, row) => {
-    if (!processes.some((one) => one.bins)) context.fillRect(HEAT_MARGIN, row * rowHeight, room, rowHeight);
+  rows.forEach((one, row) => {
+    if (!isKnown(one)) context.fillRect(HEAT_MARGIN, row * rowHeight, room, rowHeight);
   });
   context.drawImage(image, 0, 0, grid.columns, rows.length, HEAT_MARGIN, 0, room, height);
   if (rowHeight >= 8) drawGaps(plot, context);
@@ -123,7 +138,7 @@ function drawWrong(plot, context) {
 }
 
 /** Numbers of rows: those that are named first, then as many as there is room for. */
-function drawRowLabels({ canvas, rows, rowHeight, named }, context) {
+function drawRowLabels({ canvas, rows, rowHeight, named, rowName }, context) {
   const { fontFamily } = getComputedStyle(canvas);
   const every = Math.max(1, Math.ceil(LABEL_HIGH / rowHeight));
   const usual = rows.map((_, row) => row).filter((row) => row % every === 0);
@@ -139,11 +154,6 @@ function drawRowLabels({ canvas, rows, rowHeight, named }, context) {
     context.fillStyle = heatInk(strong ? "--text" : "--soft");
     context.fillText(rowName(rows[row]), HEAT_MARGIN - 8, y);
   }
-}
-
-function rowName(processes) {
-  const first = processes[0].index;
-  return processes.length > 1 ? `${first}–${processes[processes.length - 1].index}` : String(first);
 }
 
 function drawTimes({ canvas, width, height, model, scope }, context) {
@@ -164,12 +174,11 @@ function heatInk(name) {
 }
 
 function markRow(plot, context) {
-  const { rows, rowHeight, width, chosen, cursor } = plot;
+  const { rowHeight, width, chosen, cursor } = plot;
   context.lineWidth = 1.5;
   context.strokeStyle = heatInk("--text");
-  const row = rows.findIndex((processes) => processes.some((one) => one.index === chosen));
-  if (row >= 0)
-    context.strokeRect(HEAT_MARGIN + 0.5, row * rowHeight + 0.5, width - HEAT_MARGIN - 1, Math.max(2, rowHeight - 1));
+  if (chosen >= 0)
+    context.strokeRect(HEAT_MARGIN + 0.5, chosen * rowHeight + 0.5, width - HEAT_MARGIN - 1, Math.max(2, rowHeight - 1));
   if (!cursor.cursor) return;
   const { x, row: at } = cursor.cursor;
   context.strokeRect(x - 3, at * rowHeight - 1, 6, rowHeight + 2);

@@ -1,8 +1,9 @@
 // All processes over time, one row each: the color is the share of one category, the marks are where the job waited.
 import { choice, goTo, head, make, select, swatch, watch } from "./elements.js";
 import { fillCard } from "./mount.js";
-import { drawHeat, heatColumns, heatRows } from "./heat.js";
+import { drawHeat, followHeat, heatColumns, heatRows } from "./heat.js";
 import { heatCells, medianShare, standOut } from "./heatgrid.js";
+import { heatRamp, pointsText } from "./heatlegend.js";
 import { heatScale, UNKNOWN } from "./heatscale.js";
 import { processOrder } from "./disruptions.js";
 import { rangeText } from "./clock.js";
@@ -22,13 +23,6 @@ const NAMED = 8; // rows that are named first: those for which the job waited mo
 const WORTH_NAMING = 0.005; // at least so much of the time
 const SEEN = 0.002; // of a bin: what has less is not named
 const HEAT_LISTED = 3; // categories and rows in a text
-const heatSizes = typeof ResizeObserver === "undefined" ? null : new ResizeObserver((entries) => entries.forEach(heatResized));
-const heatDrawn = new WeakMap(); // by mount: its width, and what draws it again
-
-function heatResized({ target, contentRect }) {
-  const { width, draw } = heatDrawn.get(target) || {};
-  if (draw && target.isConnected && Math.abs(contentRect.width - width) > 1) draw();
-}
 
 export function startHeatmap(model, state) {
   const draw = () => drawHeatmap(model, state, draw);
@@ -94,7 +88,11 @@ function drawHeatmap(model, state, draw) {
     rowHeight,
     marks: heatMarks(model, waits, row),
     named: mostWaitedFor(model, waits).map(row).filter((at) => at >= 0),
-    chosen: state.process,
+    chosen: row(state.process),
+    label: model.job ? "Ranks over time" : "Processes over time",
+    words: "heatmap-words",
+    rowName: heatRowName,
+    isKnown: (processes) => processes.some((one) => one.bins),
     cursor: heated,
     open: (at, time) => {
       state.set({ process: worstOf(rows[at], category, good, time).index });
@@ -102,8 +100,7 @@ function drawHeatmap(model, state, draw) {
     },
     tip: (at, time) => heatTip(model, worstOf(rows[at], category, good, time), time, scale, category, waits),
   });
-  heatDrawn.set(mount, { width: mount.clientWidth, draw });
-  heatSizes?.observe(mount);
+  followHeat(mount, draw);
   return undefined;
 }
 
@@ -117,6 +114,11 @@ function heatRowsOf(model, order, waits) {
   return Array.from({ length: Math.ceil(sorted.length / together) }, (_, at) =>
     sorted.slice(at * together, (at + 1) * together),
   );
+}
+
+function heatRowName(processes) {
+  const first = processes[0].index;
+  return processes.length > 1 ? `${first}–${processes[processes.length - 1].index}` : String(first);
 }
 
 /** Cells of rows that several processes share: of each the worst. */
@@ -197,8 +199,6 @@ function heatMarks({ job }, waits, rowOf) {
 
 // --- in words -----------------------------------------------------------------------------------------------------
 
-const pointsText = (share) => `${Number((100 * share).toFixed(1))} %`;
-
 /** What the map shows, for who cannot see it: which ranks are worse than the others, when, and by how much. */
 function heatWords(model, processes, grid, scope, { median, good }, name) {
   const wide = (scope.end - scope.begin) / grid.columns;
@@ -252,25 +252,6 @@ function waitsAt({ job }, waits, time) {
 
 /** The scale with its numbers, and what the marks are. */
 function heatLegends(model, scale, name, waits) {
-  const low = scale.stops[0][0];
-  const span = scale.stops[scale.stops.length - 1][0] - low;
-  // Equal room for each part of the scale, as its colors have; within a part it is linear.
-  const parts = scale.stops.length - 1;
-  const colors = [];
-  scale.stops.slice(1).forEach(([to], at) => {
-    const from = scale.stops[at][0];
-    for (let step = at ? 1 : 0; step <= 4; step++) {
-      colors.push(`rgb(${scale.color(from + ((to - from) * step) / 4).join(" ")}) ${(100 * (at + step / 4)) / parts}%`);
-    }
-  });
-  const ticks = scale.stops.map(([share], at) =>
-    make("span", {
-      class: share === scale.median ? "strong" : "",
-      text: share === scale.median ? `median ${pointsText(share)}` : pointsText(share),
-      style: { left: `${(100 * at) / parts}%` },
-    }),
-  );
-  const ramp = make("span", { class: "ramp", style: { background: `linear-gradient(90deg, ${colors.join(", ")})` } });
   const marked = new Set([...waits.values()].flatMap((one) => one.marked.map((bin) => bin.category)));
   const marks = [...marked].slice(0, 2 * HEAT_LISTED).map((category) => {
     const about = model.categories[category];
@@ -279,12 +260,7 @@ function heatLegends(model, scale, name, waits) {
   return make(
     "div",
     { class: "legends heat-legends" },
-    make(
-      "span",
-      { class: "heat-scale", role: "img", "aria-label": `Scale of ${name} from ${pointsText(low)} to ${pointsText(low + span)}` },
-      ramp,
-      make("span", { class: "heat-ticks", "aria-hidden": "true" }, ...ticks),
-    ),
+    heatRamp(scale, name),
     marks.length ? make("span", { text: "Marks: the job waited for this rank, in" }) : null,
     ...marks,
     make("span", { text: "Click a row, or use the arrow keys and Enter, to open the process." }),

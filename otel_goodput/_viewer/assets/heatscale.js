@@ -14,6 +14,8 @@ const REACH = 0.15; // of shares beside the median, to which most of the colours
 const USUAL = 0.82; // place of the median on the ramp
 const FAR = 0.15; // and of what is that far beside it
 
+const EXCESS = [[0, 1], [0.04, USUAL], [0.2, 0.3], [1, 0]]; // share, place: 4 % is what makes a rank slow
+
 /** The highest number that stands for a share; the next one stands for "not known". */
 export const FULL = 254;
 export const UNKNOWN = 255;
@@ -31,6 +33,13 @@ export function heatScale(median, good) {
   const stops = places.filter(([share], at) => !at || share > places[at - 1][0]);
   const turned = !good && theme() === "dark"; // a loss is dark on light ground, and bright on dark ground
   return { median: middle, good, stops, color: (share) => rampColor(stops, share, turned) };
+}
+
+/** A scale of by how much something is longer than usual, as a share: what is usual is bright, on dark ground dark. */
+export function excessScale() {
+  const stops = EXCESS;
+  const turned = theme() === "dark";
+  return { median: 0, good: false, stops, color: (share) => rampColor(stops, share, turned) };
 }
 
 function rampColor(stops, share, turned) {

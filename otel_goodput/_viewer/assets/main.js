@@ -11,6 +11,7 @@ import { startShares } from "./shares.js";
 import { startDisruptions } from "./disruptions.js";
 import { startHeatmap } from "./heatmap.js";
 import { startIncidents } from "./incidents.js";
+import { startOwnTimes } from "./owntimes.js";
 import { startWaits } from "./waits.js";
 import { startHistogram } from "./histogram.js";
 import { startTopK } from "./topk.js";
@@ -36,6 +37,7 @@ const PARTS = () => [
   ["overview", startOverview],
   ["incidents", startIncidents],
   ["ranks over time", startHeatmap],
+  ["own times", startOwnTimes],
   ["waits", startWaits],
   ["partition", startPartition],
   ["shares", startShares],
