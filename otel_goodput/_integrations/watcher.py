@@ -136,6 +136,7 @@ class Watcher:
         self._thread: threading.Thread | None = None
         self._closing = False
         self._idle = False  # waits until it is woken
+        self._looking = False  # may have taken observations off the queue whose ends are not recorded yet
         self._polling = False  # the latest observation is the user's
         self._end = 0  # the latest known end of work on the device, ns
         self._glimpsed = 0  # ends in a row that the training thread saw
@@ -145,8 +146,8 @@ class Watcher:
 
     @property
     def busy(self) -> bool:
-        """Whether anything is in flight."""
-        return any(each.keys for each in tuple(self.queue))
+        """Whether anything is in flight, or its end is not recorded yet."""
+        return any(each.keys for each in tuple(self.queue)) or self._looking  # in this order: it looks before it takes
 
     # --- on the training thread ---------------------------------------------------------------------------------------
 
@@ -185,8 +186,8 @@ class Watcher:
             front.busy_at = now
 
     def finish(self, observation: Observation, now: int) -> bool:
-        """Record the end of what was ready as soon as dispatched; return False if the queue holds others before it."""
-        if self.queue:
+        """Record the end of what was ready as soon as dispatched; return False if others are before it."""
+        if self.queue or self._looking:
             observation.ready_at = now
             return False
         begun = max(observation.start, self._end)
@@ -222,10 +223,12 @@ class Watcher:
                     finally:
                         self.tasks.popleft()  # only now: a task in `tasks` is not done yet
                 newest = self._newest()
-                pause = self._look() if newest[0] else None
+                self._looking = newest[0] > 0
+                pause = self._look() if self._looking else None
             except Exception as error:
                 contain("device clock", error)
                 newest, pause = (0, None), LONGEST
+            self._looking = False
             if pause is None and self._polling and idle < IDLE_LOOKS and 0 < self.lengths.shortest < GROUP:
                 # Look again before a step that is dispatched meanwhile can be over: nobody has to wake this thread.
                 idle += 1

@@ -459,6 +459,25 @@ def test_what_is_on_the_device_is_in_flight(recorder: Recorder) -> None:
     assert recorder.totals().kept == 1
 
 
+def test_what_has_ended_counts_while_its_end_is_being_recorded(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is in flight any more then, and nothing is recorded yet."""
+    taken, record = threading.Event(), watcher.Watcher._record
+
+    def slowly(self: watcher.Watcher, *args: Any) -> None:
+        taken.set()
+        time.sleep(0.05)
+        record(self, *args)
+
+    monkeypatch.setattr(watcher.Watcher, "_record", slowly)
+    assert recorder.tracer is not None
+    with recorder.job(), recorder.step(0) as step:
+        step.observe(Known(recorder.tracer.clock, 0))
+    assert taken.wait(10)
+    assert recorder.totals().kept == 1
+
+
 def test_of_a_tree_the_smallest_counts(recorder: Recorder) -> None:
     train, state = step_of(5)
     with recorder.job():
