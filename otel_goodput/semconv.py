@@ -416,7 +416,7 @@ PART_DURATION: Final = _histogram("goodput.part.duration", "s", GOODPUT_PART_NAM
     "Duration of the parts of steps and checkpoints."
 )
 QUEUE_DEPTH: Final = _gauge("goodput.loading.queue_depth", "{batch}").described(
-    "Batches that are ready, if the loader reports them."
+    "Batches that are ready, if the loader reports them, or is PyTorch's or Grain's with workers."
 )
 STEP_COUNT: Final = _up_down("goodput.step.count", "{step}", GOODPUT_STEP_STATE).described(
     "Executions of steps, by fate."

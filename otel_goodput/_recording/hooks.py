@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from threading import get_ident
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from otel_goodput._journal.account import nothing
 from otel_goodput._recording.short_span import Observation, ShortSpan
+
+PASSES: Final = 4  # over loaders, one in another or after it, that are remembered
 
 
 class CacheFigures(NamedTuple):
@@ -108,7 +110,6 @@ class Hooks:
         profiling: returns whether the profiler is recording; if not, steps are not annotated.
         settle: ends compilations whose end is never reported; called before figures are read.
         before_phase: called when a phase other than a step, load or part begins; looks for libraries imported since.
-        queue_depth: returns how many batches are ready; None if no loader reports that. The latest loader's.
         compile_cache: counts what the persistent compilation cache reports; kept after the end.
         waits: ns that this attempt waited before its program ran, by stage; empty while not known.
     """
@@ -120,9 +121,10 @@ class Hooks:
         self.profiling: Callable[[], bool] = bool
         self.settle: Work = nothing
         self.before_phase: Work = nothing
-        self.queue_depth: Callable[[], int | None] = nothing
         self.compile_cache = CompileCache()
         self.waits: Mapping[str, int] = {}
+        self._given: Callable[[], int | None] = nothing  # what the user gave for the latest loader
+        self._passes: tuple[Callable[[], int | None], ...] = ()  # of the latest passes, the last one first
         self._at_tick: tuple[Work, ...] = ()
 
     def profile(
@@ -146,8 +148,19 @@ class Hooks:
     def look_around(self, look: Work) -> None:
         self.before_phase = look
 
-    def loader(self, queue_depth: Callable[[], int]) -> None:
-        self.queue_depth = queue_depth
+    def loader(self, queue_depth: Callable[[], int | None]) -> None:
+        """Ask `queue_depth` how many batches are ready, from now on."""
+        self._given = queue_depth
+
+    def passes(self, queue_depth: Callable[[], int | None]) -> None:
+        """Ask `queue_depth` if the user gave nothing to ask; it returns None once the pass that begins now is over."""
+        self._passes = (queue_depth, *self._passes[: PASSES - 1])
+
+    def queue_depth(self) -> int | None:
+        """Return how many batches are ready; None if no loader tells."""
+        if self._given is not nothing:
+            return self._given()
+        return next((depth for one in self._passes if (depth := one()) is not None), None)
 
     def at_tick(self, *work: Work) -> None:
         """Call each of `work` at every tick of the keeper, not on the training thread."""
@@ -161,4 +174,4 @@ class Hooks:
             work()
 
     def close(self) -> None:
-        self.device, self.queue_depth = None, nothing
+        self.device, self._given, self._passes = None, nothing, ()

@@ -11,26 +11,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 from weakref import ref
 
 from otel_goodput._recording.fast_span import FastSpan
+from otel_goodput._recording.ready_batches import QueueDepth, depth_of, seen_depth
 from otel_goodput._recording.tracer import Find
 from otel_goodput._runtime.guard import contain, containing, report_once
 
 T = TypeVar("T")
 
 NOTICEABLE: Final = 1_000_000  # ns
-
-
-@runtime_checkable
-class Queue(Protocol):
-    """A queue that holds the batches that are ready."""
-
-    def qsize(self) -> int: ...
-
-
-QueueDepth: TypeAlias = Callable[[], int] | Queue
 
 
 class Proxy(Generic[T]):
@@ -140,6 +131,8 @@ def begin_pass(find: Find, begin: Callable[[], Iterator[T]]) -> Iterator[T]:
     batches = begin()
     try:
         end = tracer.clock()
+        if (depth := seen_depth(batches)) is not None:
+            tracer.hooks.passes(depth)
         again = tracer.slow_passes > before or tracer.spans.loading()  # another loader is wrapped by this one
         if end - start > NOTICEABLE and not again and not tracer.jobs.none_yet:
             tracer.slow_passes += 1
@@ -154,7 +147,7 @@ def offer_depth(find: Find, queue_depth: QueueDepth | None) -> None:
     """Register `queue_depth` for the gauge of ready batches, because a pass over them begins."""
     tracer = find()
     if tracer is not None and queue_depth is not None:
-        tracer.hooks.loader(queue_depth.qsize if isinstance(queue_depth, Queue) else queue_depth)
+        tracer.hooks.loader(depth_of(queue_depth))
 
 
 DEEPEST: Final = 4  # datasets around the given one; frameworks wrap some to share them out

@@ -16,8 +16,9 @@ from otel_goodput._recording import contexts, plain
 from otel_goodput._recording.contexts import UNRECORDED, FastContext, PhaseContext, Unrecorded
 from otel_goodput._recording.decorators import F, decorate, forgiving
 from otel_goodput._recording.fast_span import FastSpan
-from otel_goodput._recording.loading import Loading, Loads, QueueDepth, record_passes
+from otel_goodput._recording.loading import Loading, Loads, record_passes
 from otel_goodput._recording.nesting import innermost
+from otel_goodput._recording.ready_batches import QueueDepth
 from otel_goodput._recording.step_loop import Steps
 from otel_goodput._recording.tracer import Find, Save
 from otel_goodput._runtime.guard import contain, refuse, report_once, unrecorded

@@ -17,6 +17,9 @@ from otel_goodput._disruption.metadata import Maintenance, metadata_host
 from otel_goodput._disruption.notices import Notices
 from otel_goodput._disruption.signals import SIGNALS, Signals
 from otel_goodput._incidents.causes import Causes, Throttling
+from otel_goodput._incidents.changes import ChangedSettings
+from otel_goodput._incidents.evidence import EVIDENCE_REQUEST, Announced, Evidence
+from otel_goodput._incidents.inputs import InputQueue
 from otel_goodput._incidents.notify import Notifier, Subject
 from otel_goodput._incidents.own_time import OwnTimeSampler
 from otel_goodput._incidents.profiler import REQUEST, Profiler
@@ -116,6 +119,14 @@ class Observers:
         self.requests.on(STACKS_REQUEST, self.watchdog.answer)
         tracer.hooks.at_tick(self.device_clock.poll, self._integrations.poll, self._find_peak)
         tracer.hooks.at_tick(self.requests.look, profiler.look)
+        self._announced = Announced()
+        if config.incidents is not None:
+            inputs = InputQueue(tracer.hooks.queue_depth, clock)
+            changes = ChangedSettings(lambda: tracer.traces.job_span, lambda: tracer.latest, clock)
+            tracer.hooks.at_tick(inputs.look, changes.look)
+            which = config.process_index, config.process_count
+            self._evidence = Evidence(place, *which, clock, (inputs, changes, self._announced))
+            self.requests.on(EVIDENCE_REQUEST, self._evidence.answer)
         self.incidents: IncidentWatch | None = None
         self._notifier: Notifier | None = None
         if config.incidents is not None and (config.leads or live.ranks is not None):
@@ -126,6 +137,7 @@ class Observers:
                 self.incidents.explain_by(lambda incident: explained(incident, own_times()))
             causes = Causes(place, config.process_index, config.process_count, profiler)
             self.incidents.explain_by(causes.explain)
+            self.incidents.explain_by(self._evidence.explain)
             self.incidents.explain_by(Throttling(live.usages).explain)
             if config.notify and live.opened.run is not None:
                 subject = lambda: _subject(config, live)  # noqa: E731
@@ -189,6 +201,7 @@ class Observers:
         span = self._tracer.traces.job_span
         if _finished(span):
             return  # closing a notebook, or stopping a script in its last lines, disrupts no job
+        self._announced.take(reason, moment, about)
         source = str(about.get(GOODPUT_NOTICE_SOURCE, ""))
         limits = (launch for launch in launches() if launch.ends_at is not None and moment > launch.ends_at - LIMIT_NS)
         limit = next((f" at the time limit of {launch.name}" for launch in limits), "")
@@ -211,7 +224,8 @@ class Observers:
         grew = f"; {profile.grown[0].name} ({profile.line}) takes more of the time" if profile.grown else ""
         logger.info("profile %d was taken (%s): %s%s", profile.number, profile.cause, profile.note, grew)
 
-    def _withdraw(self, left: str | None, moment: int, _: object) -> None:
+    def _withdraw(self, left: str | None, moment: int, about: dict[str, types.AttributeValue]) -> None:
+        self._announced.withdraw(moment, about)
         self._tracer.account.notice(0, moment, withdrawn=True)
         if left is not None:
             self._tracer.account.notice(REASONS.index(left), moment)
