@@ -481,11 +481,16 @@ RANK_OWN: Final = _gauge("goodput.rank.own.time", "s", GOODPUT_RANK).described(
     "Time that a rank itself takes in a turn of the loop inside of the step, without its waits for others, lately; of "
     "16 ranks at most, the slowest ones, and (`other`) of a usual rank."
 )
+RANK_GAIN: Final = _gauge("goodput.rank.gain", "1", GOODPUT_RANK).described(
+    "By which share the job would be faster lately without a rank that is slow inside of steps; 0 for one that was; of "
+    "16 ranks at most."
+)
 INCIDENT_ACTIVE: Final = _gauge(
     "goodput.incident.active",
     "{incident}",
     GOODPUT_INCIDENT_KIND,
     GOODPUT_INCIDENT_CAUSE,
+    GOODPUT_INCIDENT_PHASE,
     GOODPUT_RANK,
     GOODPUT_INCIDENT_LINE,
 ).described("1 for each incident that is open.")

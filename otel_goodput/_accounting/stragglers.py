@@ -164,10 +164,7 @@ class Stragglers:
             one.turns, one.lasted = one.turns + window.steps, one.lasted + window.end - window.begin
             one.own += times[rank].own * window.steps
             one.usual += window.usual * window.steps
-            # Without it, the job waits for the next slowest one.
-            others = (times[other].own for other in window.slow if other != rank)
-            saved = times[rank].own - max(window.usual, *others, window.usual)
-            one.lost += max(0, min(saved, window.waiting)) * window.steps
+            one.lost += window.saved(rank) * window.steps
         self._windows.append(window)
         if len(self._windows) > KEPT:
             self._windows = merged(self._windows)

@@ -26,7 +26,7 @@ from otel_goodput._accounting.ranks import NOBODY
 from otel_goodput._accounting.rules import CUSTOM_PHASE, PART
 from otel_goodput._accounting.stats import straggler
 from otel_goodput._journal.journal import OVERFLOW
-from otel_goodput._metrics.rank_waits import RankRows, RankWaits, own_rows
+from otel_goodput._metrics.rank_waits import RankRows, RankWaits, gain_rows, own_rows
 from otel_goodput._metrics.usage_rows import UsageRows, Usages
 from otel_goodput._runtime.guard import contain
 from otel_goodput._text.durations import NS, window_name
@@ -52,8 +52,9 @@ def register_usage(meter: Meter, usages: Callable[[], Usages]) -> None:
 
 
 def register_own_times(meter: Meter, own: Callable[[], OwnTimes]) -> None:
-    """Create the instrument of what the ranks of a job do themselves inside of steps, which `own` returns."""
+    """Create the instruments of what the ranks of a job do themselves inside of steps, which `own` returns."""
     _create(meter, semconv.RANK_OWN, lambda: own_rows(own()))
+    _create(meter, semconv.RANK_GAIN, lambda: gain_rows(own()))
 
 
 def register_process(meter: Meter, cache: Cache, waits: Waits) -> None:
@@ -78,7 +79,7 @@ def _active(incidents: Sequence[Incident]) -> Rows:
     rows: dict[tuple[str, ...], int] = {}
     for one in sorted(incidents, key=lambda one: (one.ended is None, one.number))[-MOST_INCIDENTS:]:
         rank = "" if one.source.rank == NOBODY else str(one.source.rank)
-        rows[one.kind, one.source.category, rank, one.line] = int(one.ended is None)
+        rows[one.kind, one.source.category, one.source.name, rank, one.line] = int(one.ended is None)
     return ((value, *attributes) for attributes, value in rows.items())
 
 

@@ -31,6 +31,14 @@ def own_rows(own: OwnTimes) -> Iterator[tuple[float, str]]:
         yield window.usual / NS, OTHER_RANKS
 
 
+def gain_rows(own: OwnTimes) -> Iterator[tuple[float, str]]:
+    """Yield the rows of ``RANK_GAIN``: of the latest window, and 0 for others that were slow, those that cost most."""
+    if own.windows:
+        window = own.windows[-1]
+        for rank in [*dict.fromkeys((*window.slow, *(one.rank for one in own.slow)))][:MOST]:
+            yield window.gain(rank), str(rank)
+
+
 class RankRows:
     """Returns the rows of ``RANK_WAIT`` at each call. Calls may come from any thread.
 

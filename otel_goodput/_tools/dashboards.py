@@ -61,7 +61,11 @@ THRESHOLDS: Final = {
     "gone": Threshold(300.0, "seconds of silence after which a running run counts as gone"),
     "restarts": Threshold(3.0, "disruptions within an hour that count as a restart loop"),
     "at_risk": Threshold(3600.0, "seconds of progress that a crash may lose"),
-    "rank_wait": Threshold(0.05, "share of ten minutes for which the job may wait for one rank", share=True),
+    "rank_wait": Threshold(
+        0.05,
+        "share of ten minutes for which the job may wait for one rank, or by which it may be faster without it",
+        share=True,
+    ),
     Category.DATA_LOADING: Threshold(0.1, "share of time that may be spent waiting for data", share=True),
 }
 

@@ -13,7 +13,8 @@ LOADING = {**HOUR, semconv.GOODPUT_CATEGORY: Category.DATA_LOADING}
 LOADS_LATE = {semconv.GOODPUT_RANK: "5", semconv.GOODPUT_CATEGORY: Category.DATA_LOADING}
 INCIDENT = {
     semconv.GOODPUT_INCIDENT_KIND: IncidentKind.HANG,
-    semconv.GOODPUT_INCIDENT_CAUSE: Category.DATA_LOADING,
+    semconv.GOODPUT_INCIDENT_CAUSE: Category.CUSTOM,
+    semconv.GOODPUT_INCIDENT_PHASE: "eval",
     semconv.GOODPUT_RANK: "5",
     semconv.GOODPUT_INCIDENT_LINE: "dataset.py:41",
 }
@@ -47,6 +48,7 @@ HEALTHY: dict[str, Figure] = {
     "loading": flat(0.01), "crashes": flat(0), "device": flat(1), "unknown": lambda minute: None,
     "waited": flat(0), "running": flat(1), "ended": flat(0), "heard": growing(0), "whole": flat(0.9), "highest": float,
     "incident": lambda minute: None, "slowdown": lambda minute: None, "cost": lambda minute: None,
+    "gain": lambda minute: None,
 }  # fmt: skip
 
 
@@ -86,6 +88,7 @@ def run(name: str = "run-7", **figures: Figure) -> list[RunMetric]:
         RunMetric(name, semconv.RANK_WAIT, lambda minute: 2.9 * minute, {**LOADS_LATE, semconv.GOODPUT_RANK: "6"}),
         # Of hundreds of ranks, each of which is the last one now and then.
         RunMetric(name, semconv.RANK_WAIT, growing(0), {**LOADS_LATE, semconv.GOODPUT_RANK: semconv.OTHER_RANKS}),
+        RunMetric(name, semconv.RANK_GAIN, figure["gain"], {semconv.GOODPUT_RANK: "5"}),
         RunMetric(name, semconv.LAST_SIGN, figure["heard"]),
         RunMetric(name, semconv.INCIDENT_ACTIVE, figure["incident"], INCIDENT),
         RunMetric(name, semconv.INCIDENT_ACTIVE, figure["slowdown"], SLOWDOWN),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,9 +30,10 @@ def between(begin: int, end: int) -> dict[str, Figure]:
     }
 
 
-RULES = 12
+RULES = 13
 GOODPUT, HANG, LOOP = "GoodputBelowTarget of run-7", "TrainingHang of run-7", "RestartLoop of run-7"
 SLOW = "JobWaitsForRank of run-7, rank 5"
+STRAGGLER = "SlowRank of run-7, rank 5"
 WRONG, SLOWER = "JobIncident of run-7, rank 5", "JobSlowdown of run-7, rank 5"
 CLOCK, GONE = "ClockUnknown of run-7", "RunGone of run-7"
 REPEATED = "died, and its last values stay a while"  # as a collector that is scraped has them
@@ -81,6 +83,13 @@ STORIES = {
         run(incident=lambda minute: 1.0 if minute < 60 else None), {59: {WRONG}, 65: set()}, (0, 60)
     ),
     "a slowdown": Story(run(slowdown=lambda minute: float(minute >= 30), cost=flat(0)), fires(SLOWER, 30)),
+    "a rank that is slow in steps": Story(
+        run(gain=lambda minute: 0.2 * (60 <= minute < 90)), {61: set(), 62: {STRAGGLER}, 89: {STRAGGLER}, 90: set()}
+    ),
+    "a rank that is slow in steps for a minute": Story(
+        run(gain=lambda minute: 0.2 * (minute in (60, 61))), never(61, 62)
+    ),
+    "a rank that is hardly slow": Story(run(gain=flat(0.04)), never()),
     "no clock": Story(run(**between(0, MINUTES)), fires(CLOCK, 15)),
     # The last value of the device's clock is there for five minutes more.
     "a clock that is lost and found": Story(run(**between(60, 90)), fires(CLOCK, 80, 90)),
@@ -154,26 +163,75 @@ def test_prometheus_takes_the_rules_and_fills_in_their_texts(tmp_path: Path) -> 
     )
     assert done.returncode == 0 and f"{RULES} rules found" in done.stdout, done.stdout + done.stderr
     rules = load("alerts/prometheus.yaml")
-    (rule,) = [rule for rule in rules["groups"][0]["rules"] if rule["alert"] == "TrainingHang"]
+    descriptions = {rule["alert"]: rule["annotations"]["description"] for rule in rules["groups"][0]["rules"]}
     labels = 'job="llama", instance="run-7/3/0@host"'
+    of = {"goodput_incident_kind": "hang", "goodput_incident_cause": "custom"}
+    where = {"goodput_incident_phase": "eval", "goodput_rank": "5", "goodput_incident_line": "dataset.py:41"}
+
+    def series(name: str, value: str, attributes: dict[str, str]) -> dict[str, str]:
+        more = ", ".join(f'{key}="{text}"' for key, text in attributes.items())
+        return {"series": f"{name}{{{more}, {labels}}}", "values": f"{value}x9"}
+
+    def fires_so(alert: str, severity: str, attributes: dict[str, str], summary: str) -> dict[str, Any]:
+        exp_labels = {"job": "llama", "goodput_run_id": "run-7", "severity": severity, **attributes}
+        exp_annotations = {"summary": summary, "description": descriptions[alert]}
+        exp_alerts = [{"exp_labels": exp_labels, "exp_annotations": exp_annotations}]
+        return {"eval_time": "4m", "alertname": alert, "exp_alerts": exp_alerts}
+
     test = {
         "input_series": [
-            {"series": f'goodput_step_age_seconds{{goodput_activity="step", {labels}}}', "values": "1925x5"}
+            series("goodput_step_age_seconds", "1925", {"goodput_activity": "step"}),
+            series("goodput_incident_active", "1", {**of, **where}),
+            series("goodput_incident_cost_time_seconds", "125", of),
+            series("goodput_rank_gain_ratio", "0.2", {"goodput_rank": "7"}),
         ],
         "alert_rule_test": [
-            {
-                "eval_time": "4m",
-                "alertname": "TrainingHang",
-                "exp_alerts": [
-                    {
-                        "exp_labels": {"job": "llama", "goodput_run_id": "run-7", "severity": "critical"},
-                        "exp_annotations": {
-                            "summary": "Training hangs: llama, run run-7: no step was completed for 32m 5s",
-                            "description": rule["annotations"]["description"],
-                        },
-                    }
-                ],
-            }
+            fires_so(
+                "TrainingHang", "critical", {}, "Training hangs: llama, run run-7: no step was completed for 32m 5s"
+            ),
+            fires_so(
+                "JobIncident",
+                "critical",
+                {**of, **where},
+                "Incident: llama, run run-7: hang, custom eval of rank 5 at dataset.py:41; such incidents have cost "
+                "2m 5s in this attempt",
+            ),
+            fires_so(
+                "SlowRank",
+                "warning",
+                {"goodput_rank": "7"},
+                "A rank is slow in steps: llama, run run-7: without rank 7, the job would be 20% faster",
+            ),
         ],
     }
     ask(rules, tmp_path, test)
+
+
+# Alerts that name a place, and the labels with which they do.
+NAMING = {
+    "job-incident": ("kind", "cause", "phase", "rank", "line"),
+    "job-slowdown": ("kind", "cause", "phase", "rank", "line"),
+    "slow-rank": ("rank",),
+    "job-waits-for-rank": ("rank",),
+}
+
+
+@pytest.mark.parametrize("alert", NAMING)
+def test_texts_name_the_rank_and_the_line_everywhere(alert: str) -> None:
+    keys = [f"goodput_{'' if name == 'rank' else 'incident_'}{name}" for name in NAMING[alert]]
+    (rule,) = [
+        one for one in load("alerts/grafana.yaml")["groups"][0]["rules"] if one["uid"] == f"otel-goodput-{alert}"
+    ]
+    summary = rule["annotations"]["summary"]
+    assert all(f"$labels.{key} " in summary for key in keys) and "$values.A.Value" in summary
+    subjects = [key for key in keys if key.rpartition("_")[2] in ("kind", "cause", "rank")]
+    for name, query_keys in ((f"alerts/{alert}.json", subjects), (f"alerts/otlp/{alert}.json", [])):
+        policy = load(name)
+        text = policy["documentation"]
+        assert text["content"].startswith("Of: ${metric_or_resource.labels}\n\nValue: ${metric.label.value}\n")
+        query = policy["conditions"][0]["conditionPrometheusQueryLanguage"]["query"]
+        subject = text.get("subject", "")
+        assert len(subject) < 256 and subject.count("${") == (1 + len(query_keys) if query_keys else 0)
+        for key in query_keys:
+            assert f"${{metric_or_resource.label.{key}}}" in subject
+        assert all(key in query.replace(".", "_") for key in keys)

@@ -6,7 +6,7 @@ A rule is one expression in PromQL, which both understand; only the names and th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from boards.naming import label
@@ -49,14 +49,24 @@ EXPLAINS: Final[Mapping[str, Sequence[str]]] = {
     GONE: (
         "JobIncident",
         "JobSlowdown",
+        "SlowRank",
         "RestartLoop",
         "ProgressAtRisk",
         *_SLOW,
         "ErrorBudgetBurnsFast",
         "ClockUnknown",
     ),
-    "JobIncident": ("TrainingHang", "RestartLoop", "JobSlowdown", "ProgressAtRisk", *_SLOW, "ErrorBudgetBurnsFast"),
+    "JobIncident": (
+        "TrainingHang",
+        "RestartLoop",
+        "JobSlowdown",
+        "SlowRank",
+        "ProgressAtRisk",
+        *_SLOW,
+        "ErrorBudgetBurnsFast",
+    ),
     "JobSlowdown": _SLOW,
+    "SlowRank": _SLOW,
     "TrainingHang": ("ProgressAtRisk", *_SLOW, "ErrorBudgetBurnsFast"),
     "RestartLoop": ("GoodputBelowTarget", "ErrorBudgetBurns", "ErrorBudgetBurnsFast"),
     "JobWaitsForRank": ("ExposedDataLoading", "GoodputBelowTarget", "ErrorBudgetBurns"),
@@ -75,6 +85,7 @@ class Rule:
         hold_min: minutes for which the expression must hold.
         expression: PromQL, with a series for each run that is in trouble.
         value: how Prometheus' templates tell of the expression's value.
+        labels: attributes that its series have beyond those of a run, by what they are for people.
         means: what has happened, in a sentence or two.
         look: what to look at, first things first.
     """
@@ -87,6 +98,7 @@ class Rule:
     value: str
     means: str
     look: Sequence[str]
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def _below_target(words: Dialect) -> str:
@@ -154,6 +166,11 @@ def _waits_for_rank(words: Dialect) -> str:
     return f"{words.of_run('sum', waited, [semconv.GOODPUT_RANK])} > {RANK_WAIT:g}"
 
 
+def _slow_rank(words: Dialect) -> str:
+    gain = words.of_run("max", words.select(semconv.RANK_GAIN, {}), [semconv.GOODPUT_RANK])
+    return f"{gain} > {RANK_WAIT:g}"
+
+
 def _clock_unknown(words: Dialect) -> str:
     unknown, *others = (
         words.of_run("max", words.select(semconv.CLOCK, {semconv.GOODPUT_CLOCK_STATE: state}))
@@ -161,6 +178,16 @@ def _clock_unknown(words: Dialect) -> str:
     )
     # The series of a past state stays for some minutes, so the series of another state shows that it has passed.
     return f"{unknown} > 0\nunless\n({' or '.join(others)})"
+
+
+_OF_INCIDENT: Final = {
+    "kind": semconv.GOODPUT_INCIDENT_KIND,
+    "cause": semconv.GOODPUT_INCIDENT_CAUSE,
+    "phase": semconv.GOODPUT_INCIDENT_PHASE,
+    "rank": semconv.GOODPUT_RANK,
+    "line": semconv.GOODPUT_INCIDENT_LINE,
+}
+_OF_RANK: Final = {"rank": semconv.GOODPUT_RANK}
 
 
 def _incident(kind: str) -> Callable[[Dialect], str]:
@@ -171,8 +198,7 @@ def _incident(kind: str) -> Callable[[Dialect], str]:
             {semconv.GOODPUT_INCIDENT_KIND: kind},
             (semconv.GOODPUT_INCIDENT_KIND, semconv.GOODPUT_INCIDENT_CAUSE),
         )
-        where = (semconv.GOODPUT_RANK, semconv.GOODPUT_INCIDENT_LINE)
-        active = f"{words.of_run('max', words.select(semconv.INCIDENT_ACTIVE, only), [*of, *where])} > 0"
+        active = f"{words.of_run('max', words.select(semconv.INCIDENT_ACTIVE, only), _OF_INCIDENT.values())} > 0"
         cost = words.of_run("max", words.select(semconv.INCIDENT_COST, only), of)
         same = ", ".join([*words.run, *map(words.key, of)])
         return f"({active}) * on ({same}) group_left () {cost}\nor\n({active}) * 0"
@@ -213,16 +239,11 @@ def _in_words(pairs: Sequence[tuple[float, str, str]]) -> str:
 def rules() -> list[Rule]:
     share, seconds = "{{ $value | humanizePercentage }}", "{{ $value | humanizeDuration }}"
     times = '{{ $value | printf "%.1f" }}'
-    kind, cause, rank, line = (
-        f"$labels.{label(key)}"
-        for key in (
-            semconv.GOODPUT_INCIDENT_KIND,
-            semconv.GOODPUT_INCIDENT_CAUSE,
-            semconv.GOODPUT_RANK,
-            semconv.GOODPUT_INCIDENT_LINE,
-        )
+    kind, cause, phase, rank, line = (f"$labels.{label(key)}" for key in _OF_INCIDENT.values())
+    where = "".join(
+        f"{{{{ with {known} }}}}{words}{{{{ . }}}}{{{{ end }}}}"
+        for words, known in ((" ", phase), (" of rank ", rank), (" at ", line))
     )
-    where = f"{{{{ with {rank} }}}} of rank {{{{ . }}}}{{{{ end }}}}{{{{ with {line} }}}} at {{{{ . }}}}{{{{ end }}}}"
     wrong = f"{{{{ {kind} }}}}, {{{{ {cause} }}}}{where}; such incidents have cost {seconds} in this attempt"
     return [
         Rule(
@@ -239,6 +260,7 @@ def rules() -> list[Rule]:
                 "`otel-goodput stacks`: where does each rank stand, and which one do the others wait for?",
                 "`otel-goodput report`: since when, what it costs, and what speaks for the cause.",
             ),
+            labels=_OF_INCIDENT,
         ),
         Rule(
             name="JobSlowdown",
@@ -253,6 +275,25 @@ def rules() -> list[Rule]:
                 "`otel-goodput report`: since when, how much longer, and what speaks for the cause.",
                 "`otel-goodput profile`: which function has become slow?",
             ),
+            labels=_OF_INCIDENT,
+        ),
+        Rule(
+            name="SlowRank",
+            title="A rank is slow in steps",
+            severity=WARNING,
+            hold_min=2,
+            expression=_slow_rank,
+            value=f"without rank {{{{ {rank} }}}}, the job would be {share} faster",
+            means="One rank takes longer than the others for its own work inside of steps, where all wait for it "
+            f"(`{semconv.GOODPUT_RANK}`): without it, the job would be more than {RANK_WAIT:.0%} faster. It may have "
+            "been so from the start. There is one alert for each such rank.",
+            look=(
+                "`otel-goodput report`: since when, how often, its own time and that of the others.",
+                "`otel-goodput profile`: what does it do that the others do not?",
+                "Its host's CPU, memory and temperature; who else runs there?",
+                "Is it always the same host, whichever rank runs there? Replace the host.",
+            ),
+            labels=_OF_RANK,
         ),
         Rule(
             name="GoodputBelowTarget",
@@ -365,6 +406,7 @@ def rules() -> list[Rule]:
                 f"`{Category.STALLED}`, `{Category.OTHER}`: `otel-goodput stacks --now` says at which line it stands.",
                 "Is it always the same host, whichever rank runs there? Replace the host.",
             ),
+            labels=_OF_RANK,
         ),
         Rule(
             name="ErrorBudgetBurnsFast",

@@ -173,11 +173,11 @@ def _losses() -> list[Panel]:
 
 def _incidents() -> list[Panel]:
     kinds = (semconv.GOODPUT_INCIDENT_KIND, semconv.GOODPUT_INCIDENT_CAUSE)
-    where = (semconv.GOODPUT_RANK, semconv.GOODPUT_INCIDENT_LINE)
+    where = (semconv.GOODPUT_INCIDENT_PHASE, semconv.GOODPUT_RANK, semconv.GOODPUT_INCIDENT_LINE)
     return [
         Panel(
             "Which incidents are open?",
-            "Kind, cause, rank and line of each; 0 once it is over.",
+            "Kind, cause, phase, rank and line of each; 0 once it is over.",
             View.LINES,
             Unit.COUNT,
             [Query(semconv.INCIDENT_ACTIVE, by=(*kinds, *where), across=Across.MAX)],
@@ -311,7 +311,15 @@ def _steps() -> list[Panel]:
             View.LINES,
             Unit.SECONDS,
             [Query(semconv.RANK_OWN, by=(semconv.GOODPUT_RANK,), across=Across.MAX)],
-            width=12,
+            width=6,
+        ),
+        Panel(
+            "How much faster would the job be without it?",
+            "By which share, without one of the ranks that are slow inside of steps; 0 once it is no longer slow.",
+            View.LINES,
+            Unit.SHARE,
+            [Query(semconv.RANK_GAIN, by=(semconv.GOODPUT_RANK,), across=Across.MAX)],
+            width=6,
         ),
         Panel(
             "Are recent steps slower than usual?",

@@ -17,6 +17,8 @@ from otel_goodput.semconv import RUN_ID, JobState, Metric
 GROUP: Final = "otel_goodput"
 INTERVAL_S: Final = 60
 LOOKED_BACK_S: Final = 600  # what Grafana asks of a query; how far an instant one looks back is its own affair
+_ALL_LABELS: Final = "Of: ${metric_or_resource.labels}"  # a list of keys with their values
+_SUBJECT: Final = frozenset({"kind", "cause", "rank"})  # a subject has 255 characters at most
 CLOSED_AFTER_S: Final = 1800  # a run that has ended is silent
 
 
@@ -31,7 +33,7 @@ def policy(rule: Rule, words: Dialect) -> str:
         # The metrics come into being with the first run, which may be after the policy.
         "disableMetricValidation": True,
     }
-    return _policy(rule, "OR", [{"displayName": rule.title, "conditionPrometheusQueryLanguage": condition}])
+    return _policy(rule, "OR", [{"displayName": rule.title, "conditionPrometheusQueryLanguage": condition}], words)
 
 
 def absence(rule: Rule) -> str:
@@ -70,10 +72,10 @@ def absence(rule: Rule) -> str:
     )
 
 
-def _policy(rule: Rule, combiner: str, conditions: Sequence[Mapping[str, Any]]) -> str:
+def _policy(rule: Rule, combiner: str, conditions: Sequence[Mapping[str, Any]], words: Dialect = CLOUD) -> str:
     content: dict[str, Any] = {
         "displayName": f"otel_goodput: {rule.title}",
-        "documentation": {"content": _markdown(rule), "mimeType": "text/markdown"},
+        "documentation": {**_documentation(rule, words), "mimeType": "text/markdown"},
         "severity": rule.severity.upper(),
         "combiner": combiner,
         "conditions": conditions,
@@ -81,6 +83,22 @@ def _policy(rule: Rule, combiner: str, conditions: Sequence[Mapping[str, Any]]) 
         "userLabels": {"group": GROUP},
     }
     return json.dumps(content, indent=2)
+
+
+def _documentation(rule: Rule, words: Dialect) -> dict[str, str]:
+    """The text of a policy, which names the labels of the series; a subject that does, if these have no dots.
+
+    Cloud Monitoring fills in variables, and has no conditions: a label that is not known is empty in the subject. What
+    it does with dots in ``${metric_or_resource.label.KEY}`` is not documented.
+    """
+    if not rule.labels:
+        return {"content": _markdown(rule)}
+    content = f"{_ALL_LABELS}\n\nValue: ${{metric.label.value}}\n\n{_markdown(rule)}"
+    if words.key is not label:
+        return {"content": content}
+    known = {"run": words.run[1]} | {name: label(key) for name, key in rule.labels.items() if name in _SUBJECT}
+    of = ", ".join(f"{name} ${{metric_or_resource.label.{key}}}" for name, key in known.items())
+    return {"subject": f"{rule.title}: {of}", "content": content}
 
 
 def _markdown(rule: Rule) -> str:
