@@ -93,6 +93,23 @@ class Incident(NamedTuple):
     evidence: tuple[str, ...] = ()
 
 
+def as_of(incident: Incident, moment: int, latest: int) -> Incident:
+    """Return an incident that was noticed by a `moment` (ns) as it was then: open, if it ended later.
+
+    What it had cost by then is a share of what is known, which is up to `latest` (ns) if it is not over.
+    """
+    until = latest if incident.ended is None else incident.ended
+    if until <= moment:
+        return incident
+    passed, whole = max(0, moment - incident.began), max(1, until - incident.began)
+
+    def share(lost: int) -> int:
+        return lost * passed // whole
+
+    shares = tuple(one._replace(lost=share(one.lost)) for one in incident.shares)
+    return incident._replace(ended=None, cost=share(incident.cost), shares=shares)
+
+
 def source_of(cause: Cause) -> Source:
     """Return what a job waits for."""
     return Source(STEP if cause.category == STEP_TIME else NAMES[cause.category], cause.name, cause.rank)

@@ -18,6 +18,7 @@ from otel_goodput._incidents.profiler import REQUEST, Profiler
 from otel_goodput._journal import requests
 from otel_goodput._journal.profiles import Profile, read_profile
 from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.stacks import Dump
 from otel_goodput._journal.usage_now import reasons
 from otel_goodput._metrics.usage_rows import Usages
 from otel_goodput._runtime.guard import containing, started
@@ -52,10 +53,19 @@ class Causes:
         place: returns the run, None if it has no folder, and the attempt, counted from 0.
         process, count: index of this process, and how many there are.
         profiler: of this process.
+        latest: returns the latest stacks of this process; None if there are none.
     """
 
-    def __init__(self, place: Whereabouts, process: int, count: int, profiler: Profiler) -> None:
+    def __init__(
+        self,
+        place: Whereabouts,
+        process: int,
+        count: int,
+        profiler: Profiler,
+        latest: Callable[[], Dump | None] = lambda: None,
+    ) -> None:
         self._place, self._process, self._count, self._profiler = place, process, count, profiler
+        self._latest = latest
         self._findings: dict[int, Finding] = {}  # by the number of the incident
         self._looked: dict[int, tuple[int, float]] = {}  # how often, and when last, s, monotonic
         self._profiled: set[tuple[int, int]] = set()  # incidents, each with the rank
@@ -81,6 +91,10 @@ class Causes:
     # --- stacks -------------------------------------------------------------------------------------------------------
 
     def _look(self, incident: Incident) -> None:
+        if self._count == 1 and incident.number not in self._findings:
+            own = self._latest()  # they may not be on a disk that is full
+            if own is not None and own.time >= incident.began:
+                self._findings[incident.number] = Finding(line=shown(own.line))
         count, latest = self._looked.get(incident.number, (0, 0.0))
         run, attempt = self._place()
         if run is None or count >= LOOKS or time.monotonic() - latest < (EACH_S if count > 1 else 0.0):

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
@@ -41,6 +42,7 @@ FACTOR: Final = 10  # times the usual step, or the longest time without a sign t
 UNKNOWN_NS: Final = 540 * NS
 # Between two steps, with no phase open, a program may do what it does not tell us.
 BETWEEN_NS: Final = 120 * NS
+WAITING: Final = 8  # records that wait for a disk
 DUMPS: Final = (1, 2, 4)  # times the limit, after which stacks are written
 LATER_S: Final = 1.0  # the timer is set so much after the limit
 EVERY: Final = 6  # part of the limit after which it is set again
@@ -112,6 +114,9 @@ class Watchdog:
         self._training = training
         self._about: dict[str, str] | None = None  # see collectives.about()
         self._file: StacksFile | None = None
+        self._waiting: list[
+            tuple[str, str, dict[str, Any]]
+        ] = []  # what could not be written yet, because a disk is full
         self._latest: Dump | None = None
         self._situation = _Situation((), False)
         self._quiet: dict[tuple[str, str], int] = {}  # the longest time in which nothing changed, ns, by situation
@@ -149,7 +154,9 @@ class Watchdog:
         try:
             if self._off:
                 self._situation = self._observe()
-            self._add(time.monotonic_ns(), requested=request.id)
+            text, members = self._stacks(time.monotonic_ns())
+            if (file := self._opened()) is not None:
+                file.add(DUMP, text, **members, requested=request.id)
             name = "" if self._file is None else self._file.path.name
             if self._off:
                 self._drop_file()
@@ -170,7 +177,7 @@ class Watchdog:
         except OSError as error:
             timer.stop(self)
             self._again = time.monotonic_ns() + AGAIN_NS
-            if self._written:  # otherwise, whoever writes the journal says so
+            if self._waiting:  # otherwise, whoever writes the journal says so
                 report_once("stacks", "the stacks of a job that stands still cannot be written: %s", error)
             self._drop_file()
         except Exception as error:
@@ -188,6 +195,8 @@ class Watchdog:
             return
         if self._looking.acquire(timeout=_CLOSED_S):  # otherwise the disk hangs
             self._stop()
+            with suppress(OSError):  # reported already
+                self._write()
             self._drop_file()
             self._looking.release()
         if self._timed:
@@ -205,6 +214,8 @@ class Watchdog:
         return not self._timed or now - self._set_at < self._limit // EVERY
 
     def _look(self, now: int) -> None:
+        if self._waiting and now >= self._again:
+            self._write()
         if (file := self._file) is not None and not file.ours:
             timer.stop(self)
             self._drop_file()
@@ -228,7 +239,9 @@ class Watchdog:
             self._since = min(now, self._since + absent)  # the process was stopped: so were its steps
         if self._written < len(DUMPS) and now - self._since >= self._limit * DUMPS[self._written]:
             self._written += 1
-            self._latest = self._add(now)
+            text, members = self._stacks(now)
+            self._latest = self._parsed(text, members)
+            self._write(DUMP, text, **members)
         elif self._timed and not self._written:
             self._wind(now)
 
@@ -253,11 +266,11 @@ class Watchdog:
         self._since = now
         if self._written:
             moment = self._account.clock()
+            self._written = 0
             if self._latest is not None:
                 self._latest = replace(self._latest, moved_on=moment)
-            if self._file is not None:
-                self._file.add(MOVED_ON, time=moment)
-            self._written = 0
+            if self._file is not None or self._waiting:
+                self._write(MOVED_ON, time=moment)
 
     def _limit_of(self, situation: _Situation) -> int:
         kind, fixed = situation.kind, self._fixed
@@ -319,8 +332,8 @@ class Watchdog:
             self._latest = next(reversed(read_stacks(run, attempt, self._account.journal.process)), self._latest)
         return True
 
-    def _add(self, now: int, **more: str) -> Dump | None:
-        """Write the stacks, and return them."""
+    def _stacks(self, now: int) -> tuple[str, dict[str, Any]]:
+        """Return the stacks, and the members of their record."""
         self._stop()
         training, frames = self._training(), sys._current_frames()
         try:
@@ -328,11 +341,22 @@ class Watchdog:
         finally:
             frames.clear()  # they keep what the local variables hold
         self._about = about(self._account.journal.process)
-        members = {**self._members(self._account.clock(), now), **more}
-        if (file := self._opened()) is not None:
-            file.add(DUMP, text, **members)
+        return text, self._members(self._account.clock(), now)
+
+    def _parsed(self, text: str, members: dict[str, Any]) -> Dump | None:
         data = header(DUMP, **members) + text.encode()
         return next(iter(parse(data, self._place()[1], self._account.journal.process)), None)
+
+    def _write(self, kind: str = "", text: str = "", **members: Any) -> None:
+        """Write what waits, and a record of a `kind`; what cannot be written waits. Raises OSError."""
+        if kind:
+            self._waiting = [*self._waiting[1 - WAITING :], (kind, text, members)]
+        file = self._opened() if self._waiting else None
+        while self._waiting:
+            if file is not None:
+                kind, text, members = self._waiting[0]
+                file.add(kind, text, **members)
+            del self._waiting[0]
 
     def _members(self, moment: int, now: int) -> dict[str, Any]:
         situation, training = self._situation, self._training()

@@ -135,7 +135,7 @@ class Observers:
             if (of_ranks := live.ranks) is not None:
                 own_times = of_ranks.own_times
                 self.incidents.explain_by(lambda incident: explained(incident, own_times()))
-            causes = Causes(place, config.process_index, config.process_count, profiler)
+            causes = Causes(place, config.process_index, config.process_count, profiler, self.watchdog.fired)
             self.incidents.explain_by(causes.explain)
             self.incidents.explain_by(self._evidence.explain)
             self.incidents.explain_by(Throttling(live.usages).explain)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_goodput._accounting.checkpoints import RankStages
-from otel_goodput._accounting.incidents import Incident
+from otel_goodput._accounting.incidents import Incident, as_of
 from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.stats import Pace
 from otel_goodput._accounting.totals import NOT_KNOWN, Totals
@@ -207,7 +207,10 @@ class RecordedRun:
             ends = ends_of(totals.history) | ({} if state == RUNNING else {attempt: source.last_sign})
             known = incidents_of(folder, ends, damages.small)
             # A killed process may have noticed one after its last sign of life.
-            wrong = [each for each in known if question.at is None or each[1].opened <= moment]
+            wrong = known
+            if question.at is not None:
+                noticed = (each for each in known if each[1].opened <= moment)
+                wrong = [(number, as_of(one, moment, source.last_sign)) for number, one in noticed]
         all_notes = (*sidecars.notes, sidecars.reasons.note, source.overlap, damages.note())
         notes = {note.kind: note for note in all_notes if note is not None}
         facts = tuple(one for one in sidecars.facts if one.started_at <= moment)

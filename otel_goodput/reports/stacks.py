@@ -11,8 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from otel_goodput._accounting.events import NO_STEP, NONBLOCKING
+from otel_goodput._accounting.rank_clocks import RankClock
 from otel_goodput._accounting.rules import CUSTOM_PHASE, JOB, PART
 from otel_goodput._journal import records
+from otel_goodput._journal.clock_offsets import clocks_of, read_offsets
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.stacks import Dump, Frame, Place, Thread, read_stacks
 from otel_goodput._text.quantities import format_duration, format_moment
@@ -203,17 +205,21 @@ def standstill(
         except OSError as error:
             unread.append((folder.file("stacks", attempt, process).name, error))
     count = max(run.count(attempt), max((*folder.processes(), *dumps), default=0) + 1)
-    every = [one for some in dumps.values() for one in some]
+    clocks = {rank: known[attempt] for rank, known in clocks_of(read_offsets(folder)).items() if attempt in known}
+    every = [_by(clocks.get(rank), one) for rank, some in dumps.items() for one in some]
     if not every:
         return Standstill(run.run_id, attempt, count, unread=unread)
     latest_one = max(every, key=lambda one: one.time)
-    same = {process: [one for one in listed if _overlap(one, latest_one)] for process, listed in dumps.items()}
-    chosen = {process: _placed(run, listed[-1]) for process, listed in same.items() if listed}
+    same = {
+        rank: [one for one in listed if _overlap(_by(clocks.get(rank), one), latest_one)]
+        for rank, listed in dumps.items()
+    }
+    chosen = {rank: _by(clocks.get(rank), _placed(run, listed[-1])) for rank, listed in same.items() if listed}
     groups = _grouped(chosen, {process: _moves(listed) for process, listed in same.items()})
     at = max(one.time for one in chosen.values())
     ended = [one.moved_on for one in chosen.values()]
     others = (rank for rank in range(count) if rank not in chosen)
-    missing = [_missing(folder, attempt, rank, at, now, requested=bool(request)) for rank in others]
+    missing = [_missing(folder, attempt, rank, clocks.get(rank), at, now, requested=bool(request)) for rank in others]
     return Standstill(
         run.run_id,
         attempt,
@@ -228,6 +234,14 @@ def standstill(
         chosen,
         bool(request),
     )
+
+
+def _by(clock: RankClock | None, dump: Dump) -> Dump:
+    """Return stacks with their times by the common clock, as far as it is known."""
+    if clock is None:
+        return dump
+    moved = None if dump.moved_on is None else clock.common(dump.moved_on)
+    return replace(dump, time=clock.common(dump.time), since=clock.common(dump.since), moved_on=moved)
 
 
 def _placed(run: RecordedRun, dump: Dump) -> Dump:
@@ -313,10 +327,13 @@ def _all(groups: Sequence[Group]) -> list[int]:
     return sorted(rank for group in groups for rank in group.ranks)
 
 
-def _missing(folder: RunDirectory, attempt: int, rank: int, at: int, now: int, *, requested: bool) -> Missing:
+def _missing(
+    folder: RunDirectory, attempt: int, rank: int, clock: RankClock | None, at: int, now: int, *, requested: bool
+) -> Missing:
     """Return why a rank has no stacks of the standstill at `at`."""
     heads = [records.decode_header(segment.head).heartbeat for segment in folder.segments(rank, attempt)]
     seen = max(heads, default=0)
+    seen = seen if clock is None else clock.common(seen)
     if not heads:
         return Missing(rank, NEVER_STARTED, "it left no journal in this attempt: it never started, or is elsewhere", 0)
     last = f"its last sign of life was at {format_moment(seen / 1e9)}"

@@ -151,6 +151,18 @@ def test_a_restart_goes_on_though_the_files_of_before_cannot_be_read(run: RunDir
     run.file("incidents", 2, 0).unlink()
 
 
+def test_as_of_a_moment_an_incident_is_open_that_ended_later(run: RunDirectory) -> None:
+    def at(seconds: float) -> list[tuple[int, int | None, int]]:
+        known = RecordedRun(run).report(at=BEGAN + round(seconds * NS)).incidents
+        return [(one.number, one.ended, round(one.cost / NS, 3)) for attempt, one in known if attempt == 0]
+
+    assert at(-1) == at(0.5) == [], "nobody had noticed any"
+    assert at(1.5) == [(1, None, 1.0)]
+    assert at(3.5) == [(1, BEGAN + 3 * NS, 2.0)]
+    first, second = at(5.5)
+    assert first == (1, BEGAN + 3 * NS, 2.0) and second[:2] == (2, None) and 0 < second[2] < 1
+
+
 def test_what_is_written_is_bounded_and_has_no_secrets(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     run.make()

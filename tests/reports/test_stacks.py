@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from stacked import ALL_REDUCE, BARRIER, LOAD, NS, POLL, Ranks
 
+from otel_goodput._journal.clock_offsets import KnownOffset, write_offsets
 from otel_goodput.reports.stacks import NEVER_STARTED, STOPPED
 
 
@@ -123,6 +124,25 @@ def test_whether_the_stack_moves(ranks: Ranks) -> None:
     moves = {group.ranks[0]: group.moves for group in ranks.standstill().groups}
     assert moves == {0: True}
     assert any(line.endswith("; the stack moves") for line in ranks.standstill().lines())
+
+
+def test_clocks_that_are_apart(ranks: Ranks) -> None:
+    """What each rank wrote counts as of the leader's clock: standstills of different ranks are one, or are not."""
+    far = 300.0
+    ranks.add(2, BARRIER, ago=400.0, quiet=3.0, moved_on=ranks.now - 399 * NS)
+    for rank in range(4):
+        ranks.add(rank, LOAD if rank == 3 else ALL_REDUCE, ago=1.0 - (far if rank == 3 else 0.0), quiet=31.0)
+    assert ranks.standstill().waits_for != [3]
+    write_offsets(ranks.run, 0, [KnownOffset(3, 0, 0, round(far * NS), 1000)])
+    still = ranks.standstill()
+    assert still.waits_for == [3] and sorted(still.dumps) == [0, 1, 2, 3]
+    assert {dump.time for dump in still.dumps.values()} == {ranks.now - NS}
+    assert (still.at, still.since) == (ranks.now - NS, ranks.now - 32 * NS)
+    ranks.live(1, ago=3600.0 - far)  # a rank that died an hour ago, by a clock of its own
+    write_offsets(ranks.run, 0, [KnownOffset(rank, 0, 0, round(far * NS), 1000) for rank in (1, 3)])
+    ranks.run.file("stacks", 0, 1).unlink()
+    (gone,) = ranks.standstill().missing
+    assert gone.rank == 1 and gone.seen == ranks.now - 3600 * NS
 
 
 def test_attempts_requests_and_files_that_cannot_be_read(ranks: Ranks) -> None:
