@@ -18,8 +18,11 @@ SHOWN: Final = 20  # of the runs to choose from
 UNREADABLE: Final = "not readable"  # in the place of a state
 _TITLES: Final = (
     "run", "job", "state", "attempts", "began", "elapsed", "goodput", "last 1 h", "at risk", "last sign of life",
+    "incidents",
 )  # fmt: skip
 _RIGHT: Final = frozenset({3, 5, 6, 7, 8})  # columns of numbers
+_OPEN_SHOWN: Final = 2  # incidents that are open, in the text, the latest
+_OPEN: Final = ("kind", "cause", "phase", "rank", "line", "began")  # what a row has of an incident that is open
 _LAST: Final = "1h"  # the rolling window that is shown
 
 
@@ -39,6 +42,8 @@ class RunRow(NamedTuple):
     last_sign_of_life: float | None = None
     damaged: bool = False  # a part of its journal could not be read
     error: str | None = None  # why there are no figures
+    incidents: int | None = None  # how many there were so far; None if that is not known
+    open_incidents: Sequence[Mapping[str, Any]] = ()  # those that are not over, as in a report, but only ``_OPEN``
     latest: float | None = None  # when its latest attempt began; None if that is not known
     process: ProcessFields | None = None  # whose account it is, if it is that of one process of several
 
@@ -86,6 +91,8 @@ def row_from(report: Report, run: RecordedRun, latest: float | None, process: in
         "last_sign_of_life": answer["last_sign_of_life"] or totals.last_sign / NS,
         "damaged": report.damaged,
         "error": None,
+        "incidents": len(report.incidents),
+        "open_incidents": [{name: one[name] for name in _OPEN} for one in answer["incidents"] if one["ended"] is None],
         "latest": latest,
         "process": answer.get("process"),
     }
@@ -108,7 +115,7 @@ def render(rows: Sequence[RunRow], place: str) -> str:
 
 def _cells(row: RunRow) -> tuple[str, ...]:
     if row.error:
-        return (row.run_id, "", UNREADABLE, "", "" if row.latest is None else format_moment(row.latest), *[""] * 5)
+        return (row.run_id, "", UNREADABLE, "", "" if row.latest is None else format_moment(row.latest), *[""] * 6)
     return (
         row.run_id,
         row.job_name,
@@ -120,7 +127,21 @@ def _cells(row: RunRow) -> tuple[str, ...]:
         "-" if (last := (row.rolling or {}).get(_LAST)) is None else percent(last, 1),
         "-" if row.at_risk_s is None else format_duration(row.at_risk_s),
         "-" if row.last_sign_of_life is None else format_moment(row.last_sign_of_life),
+        _wrong(row),
     )
+
+
+def _wrong(row: RunRow) -> str:
+    """Return which incidents are open, the latest first, and how many there were in all."""
+    if not row.open_incidents:
+        return str(row.incidents) if row.incidents else "-"
+    texts = []
+    for one in row.open_incidents[: -_OPEN_SHOWN - 1 : -1]:
+        rank = "" if one["rank"] is None else f" of rank {one['rank']}"
+        texts.append(f"{one['kind']}{rank} since {format_moment(one['began'])}")
+    if row.incidents != len(texts):
+        texts.append(f"{row.incidents} in all")
+    return "; ".join(texts)
 
 
 # --- the runs to choose from ------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_goodput._accounting.checkpoints import RankStages
-from otel_goodput._accounting.incidents import Incident, as_of
+from otel_goodput._accounting.incidents import as_of
 from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.stats import Pace
 from otel_goodput._accounting.totals import NOT_KNOWN, Totals
@@ -202,22 +202,20 @@ class RecordedRun:
         )
         sidecars = self._sidecars(process, whole=question.whole)
         totals, corrections = sidecars.complete(totals, attempt, others=question.others, stages=question.at is None)
-        wrong = list[tuple[int, Incident]]()
-        if question.others:
-            ends = ends_of(totals.history) | ({} if state == RUNNING else {attempt: source.last_sign})
-            known = incidents_of(folder, ends, damages.small)
+        ends = ends_of(totals.history) | ({} if state == RUNNING else {attempt: source.last_sign})
+        wrong = incidents_of(folder, ends, damages.small)
+        if question.at is not None:
             # A killed process may have noticed one after its last sign of life.
-            wrong = known
-            if question.at is not None:
-                noticed = (each for each in known if each[1].opened <= moment)
-                wrong = [(number, as_of(one, moment, source.last_sign)) for number, one in noticed]
+            noticed = (each for each in wrong if each[1].opened <= moment)
+            wrong = [(number, as_of(one, moment, source.last_sign)) for number, one in noticed]
         all_notes = (*sidecars.notes, sidecars.reasons.note, source.overlap, damages.note())
         notes = {note.kind: note for note in all_notes if note is not None}
         facts = tuple(one for one in sidecars.facts if one.started_at <= moment)
         damage = tuple(one for one in damages.listed if not one.harmless)
         report = Report(totals, sidecars.about, tuple(notes.values()), standing, damage, corrections, facts)
+        report = replace(report, incidents=wrong)
         if question.others:
-            report = replace(report, incidents=wrong, usage=usages(folder, moment))
+            report = replace(report, usage=usages(folder, moment))
         return report, sidecars
 
     def _job(self, leader: Report, count: int, question: Question, *, exact: bool) -> Job | str:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from troubled import NS, trouble
 
+from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.sidecars import checked_json
+from otel_goodput._text.quantities import format_moment
 
 from .commands import failed, finished, goodput, job, killed, succeeded
 from .journals import Written
@@ -51,7 +55,8 @@ def test_text_for_people(runs: Path) -> None:
     lines = succeeded(goodput("runs", runs)).splitlines()
     assert lines[0] == f"3 runs in {runs}"
     assert (
-        " ".join(lines[2].split()) == "run job state attempts began elapsed goodput last 1 h at risk last sign of life"
+        " ".join(lines[2].split())
+        == "run job state attempts began elapsed goodput last 1 h at risk last sign of life incidents"
     )
     assert [line.split()[0] for line in lines[3:]] == ["gamma", "beta", "alpha"]
     assert succeeded(goodput("runs", OTEL_GOODPUT_DIR=runs)).splitlines()[0] == lines[0]
@@ -61,10 +66,27 @@ def test_a_url(runs: Path) -> None:
     assert [row["run_id"] for row in table(f"file://{runs}")] == ["gamma", "beta", "alpha"]
 
 
-def test_a_living_run(tmp_path: Path) -> None:
+def test_a_living_run_and_what_is_wrong_with_it(tmp_path: Path) -> None:
     with job("live", tmp_path, 0, 3, "wait"):
         [row] = table(tmp_path)
         assert row["state"] == "running" and row["goodput"] > 0
+        assert (row["incidents"], row["open_incidents"]) == (0, [])
+        began = time.time_ns() - 10 * NS
+        trouble(RunDirectory(tmp_path / "live"), began)
+        [row] = table(tmp_path)
+        [wrong] = row["open_incidents"]
+        assert row["incidents"] == 2 and wrong == {
+            "kind": "slowdown",
+            "cause": "step",
+            "phase": "",
+            "rank": None,
+            "line": "train.py:88",
+            "began": (began + 4 * NS) / NS,
+        }
+        assert f"slowdown since {format_moment(wrong['began'])}; 2 in all" in succeeded(goodput("runs", tmp_path))
+    [row] = table(tmp_path)
+    assert row["state"] != "running" and (row["incidents"], row["open_incidents"]) == (2, []), "they ended with the job"
+    assert succeeded(goodput("runs", tmp_path)).splitlines()[3].endswith("UTC  2")
 
 
 def test_a_run_without_a_step(tmp_path: Path) -> None:

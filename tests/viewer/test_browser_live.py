@@ -12,8 +12,12 @@ from typing import Any
 
 import pytest
 from tools.commands import finished, goodput, killed, succeeded
+from troubled import trouble
+
+from otel_goodput._journal.rundir import RunDirectory
 
 from .browser import Look, looking
+from .conftest import NS
 from .served import Server, living, serving
 
 pytest.importorskip("starlette")
@@ -59,6 +63,10 @@ def test_a_run_appears_goes_on_and_dies(look: Look, place: Path, server: Server)
     assert cells[3:5] == [f"{100 * one:.1f} %" for one in (row["goodput"], row["rolling"]["1h"])]
     with living("third", place) as job:
         look.until("document.querySelector(`tr[data-run='third']`)?.dataset.state === 'running'")
+        wrong = "document.querySelector(`tr[data-run='third'] td:last-child`).innerText"
+        assert look.js(wrong) == "–"
+        trouble(RunDirectory(place / "third"), time.time_ns() - 10 * NS)
+        look.until(f"/^slowdown, \\d+ s ago\\n2 in all$/.test({wrong})")
         look.page.click("tr[data-run='third'] a")
         look.page.wait_for_url("**/runs/third")
         look.page.wait_for_selector("html[data-ready=yes]")

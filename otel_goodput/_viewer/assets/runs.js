@@ -16,7 +16,9 @@ const RUN_COLUMNS = [
   ["Attempts", "number"],
   ["Began", "text"],
   ["Last sign of life", "text"],
+  ["Incidents", "text"],
 ];
+const OPEN_LISTED = 2; // incidents of a run, the latest
 
 /** Show the index. */
 export function startRuns() {
@@ -169,6 +171,22 @@ class RunsIndex {
     row.cells[8].title = run.latest ? new Date(1000 * run.latest).toISOString() : "";
     put(row.cells[9], run.state === "running" ? "now" : sign ? this.ago(sign) : "–");
     row.cells[9].title = sign ? new Date(1000 * sign).toISOString() : "";
+    this.fillIncidents(run, row.cells[10]);
+  }
+
+  /** Those that are open, the latest first; else how many there were. */
+  fillIncidents({ incidents, open_incidents: open }, cell) {
+    const texts = (open || []).slice(-OPEN_LISTED).reverse().map((one) => {
+      const rank = one.rank === null ? "" : ` of rank ${one.rank}`;
+      return `${one.kind.replaceAll("_", " ")}${rank}, ${this.ago(one.began)}`;
+    });
+    const rest = texts.length ? incidents - texts.length : 0;
+    const note = texts.length ? (rest ? `${incidents} in all` : "") : incidents ? String(incidents) : "–";
+    const text = [...texts, note].join("\n");
+    if (cell.dataset.shown === text) return;
+    cell.dataset.shown = text;
+    cell.replaceChildren(...texts.map((one) => make("span", { class: "open-incident", text: one })), note);
+    cell.title = (open || []).map((one) => [one.kind, one.cause, one.phase, one.line, new Date(1000 * one.began).toISOString()].filter(Boolean).join(", ")).join("\n");
   }
 
   ago(moment) {
@@ -207,7 +225,8 @@ class RunsIndex {
     let left = 0;
     for (const [name, row] of this.rows) {
       const run = this.runs.get(name);
-      const text = `${run.run_id} ${run.job_name} ${RUN_STATES[run.state] || run.state}`.toLowerCase();
+      const wrong = (run.open_incidents || []).map((one) => one.kind.replaceAll("_", " ")).join(" ");
+      const text = `${run.run_id} ${run.job_name} ${RUN_STATES[run.state] || run.state} ${wrong}`.toLowerCase();
       row.element.hidden = !words.every((word) => text.includes(word));
       left += !row.element.hidden;
     }
