@@ -165,14 +165,19 @@ class AccountState(State):
         begins = [moment for moment in (self.steps.step_end, self.steps.job_begin) if moment is not None]
         return max(0, self.now - max(begins)) if self.alive and begins else None
 
-    def clone(self: T, *, overview: bool = True) -> T:
-        """Return an independent copy, in some microseconds; without `overview`, time passes faster for it."""
+    def clone(self: T, *, overview: bool = True, rolling: bool = True) -> T:
+        """Return an independent copy, in some microseconds.
+
+        Without `overview`, or `rolling` windows, time passes faster for it.
+        """
         steps = self.steps
-        held = steps.bins, steps.summary
+        held = steps.bins, steps.summary, steps.rolling
         if not overview:
             steps.bins = steps.summary = None
+        if not rolling:
+            steps.rolling = None
         twin = super().clone()
-        steps.bins, steps.summary = held
+        steps.bins, steps.summary, steps.rolling = held
         twin._overview = overview and self._overview
         twin.noted = None
         twin.name_index = self.name_index.copy()

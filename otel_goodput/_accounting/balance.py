@@ -14,7 +14,7 @@ from otel_goodput._accounting.execution import StepSegment
 from otel_goodput._accounting.overview import NOT_KNOWN, Overview
 from otel_goodput._accounting.phase_history import PhaseHistory
 from otel_goodput._accounting.stalls import LongPhase
-from otel_goodput._accounting.totals import Partition, StepTime, Totals, partition
+from otel_goodput._accounting.totals import Brief, Partition, StepTime, Totals, partition
 from otel_goodput._accounting.windows import NOTHING, Window, leading
 from otel_goodput.semconv import SLICE_AVAILABLE, SLICE_STEPPING
 
@@ -82,13 +82,13 @@ def totals_of(
         since_step=cursor.since_step,
         in_step=cursor.in_step,
         disruptions=dict(steps.disruptions.reasons),
-        history=_disruptions(cursor, startups)[len(steps.disruptions.earlier) :],
+        history=_history(cursor, startups),
         ideal_step_time=stats.ideal_step_time(recent) if ideal_step_time is None else ideal_step_time,
         step_time_deviation=stats.step_time_deviation(nets),
         step_time=step_time,
         at_risk=steps.at_risk(),
         recompilations=cursor.recompilations,
-        recompiled=dict(sorted(steps.recompiled.items(), key=lambda function: -function[1])),
+        recompiled=_recompiled(cursor),
         compilations_seen=cursor.totals[rules.PROGRAM_STARTUP] > 0 or steps.life.compiles_seen,
         step_cadence=cadence,
         observed=steps.observed,
@@ -102,6 +102,22 @@ def totals_of(
         recent=ending,
         stages=dict(stages),
         long_phases=dict(long_phases),
+    )
+
+
+def brief_of(cursor: Cursor, at: int | None = None) -> Brief:
+    """Return the part of :func:`totals_of` that takes little time; arguments as there."""
+    moment, startups = cursor.now if at is None else at + cursor.shift, _startups(cursor)
+    return Brief(
+        at=moment - cursor.shift,
+        ended=cursor.ended,
+        since_step=cursor.since_step,
+        executed=cursor.steps.executed,
+        attempts=cursor.steps.attempts,
+        run=_run(cursor, startups),
+        history=_history(cursor, startups),
+        recompilations=cursor.recompilations,
+        recompiled=_recompiled(cursor),
     )
 
 
@@ -129,6 +145,14 @@ def _disruptions(cursor: Cursor, startups: Startups) -> list[Disruption]:
         if 0 <= began < len(remembered) and (startup := remembered[began].startup) is not None:
             remembered[began] = remembered[began]._replace(startup=startup + hidden)
     return remembered
+
+
+def _history(cursor: Cursor, startups: Startups) -> list[Disruption]:
+    return _disruptions(cursor, startups)[len(cursor.steps.disruptions.earlier) :]
+
+
+def _recompiled(cursor: Cursor) -> dict[str, int]:
+    return dict(sorted(cursor.steps.recompiled.items(), key=lambda function: -function[1]))
 
 
 def _run(cursor: Cursor, startups: Startups) -> Partition:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from otel_goodput._accounting.codec import COUNT, NUMBER, TEXT, Each, Optional, Pairs, Row, State, Text, field
@@ -59,6 +59,17 @@ class Disruption(NamedTuple):
     def behind(self) -> bool:
         """Whether the run has still to regain what it had kept before."""
         return self.kept_step is not None and self.regained is None
+
+
+def with_causes(history: Iterable[Disruption], leaders: Iterable[Disruption]) -> list[Disruption]:
+    """Return the disruptions of a job with what its leader knows of their causes."""
+    causes = {one.attempt: one for one in leaders if one.attempt}
+    return [
+        one
+        if (cause := causes.get(one.attempt or 0)) is None
+        else one._replace(reason=cause.reason, error=cause.error, ended_by=cause.ended_by)
+        for one in history
+    ]
 
 
 _NUMBER: Final = Optional(NUMBER)

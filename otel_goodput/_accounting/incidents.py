@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from otel_goodput._accounting.job import Cause
 from otel_goodput._accounting.ranks import NOBODY, STEP_TIME
 from otel_goodput._accounting.rules import NAMES
-from otel_goodput._accounting.totals import Totals
+from otel_goodput._accounting.totals import Brief, Totals
 from otel_goodput.semconv import Category
 
 STEP: Final = "step"  # in place of a category: the own time of steps, whatever becomes of them
@@ -116,7 +116,7 @@ def source_of(cause: Cause) -> Source:
 
 
 def observation(
-    totals: Totals, attempt: int, waits: Mapping[Cause, int] | None = None, doing: Source | None = None
+    totals: Brief | Totals, attempt: int, waits: Mapping[Cause, int] | None = None, doing: Source | None = None
 ) -> Observation:
     """Return what `totals` say. `waits`: for which ranks the job has waited, ns; `doing`: what goes on now."""
     times = Counter[Source]()

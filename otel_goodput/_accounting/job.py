@@ -25,7 +25,7 @@ from otel_goodput._accounting.rank_updates import Opened, RankUpdate
 from otel_goodput._accounting.ranks import NEVER, STEP_TIME, Piece, RankStep
 from otel_goodput._accounting.role_account import RoleAccount
 from otel_goodput._accounting.rules import NS
-from otel_goodput._accounting.totals import Totals
+from otel_goodput._accounting.totals import Brief, Totals
 from otel_goodput._accounting.weighted import weighted_totals
 
 LATE: Final = 15 * NS  # a rank whose last sign of life is older than those of others by more is blamed for nothing;
@@ -305,6 +305,12 @@ class JobAccount:
         if not parts:
             return self._first.group.totals(moment)
         return parts[0][1] if len(parts) == 1 else weighted_totals(parts, len(roles[0]))
+
+    def brief(self, at: int | None = None) -> Brief:
+        """A part of :meth:`totals`, in less time if all ranks step together."""
+        if self.together and self.roles:
+            return self._first.group.brief(self._moment(at))
+        return self.totals(at).brief
 
     def totals_of_roles(self, at: int | None = None) -> Mapping[str, Totals]:
         """Return the totals of each role at `at`; see :meth:`totals`."""

@@ -25,7 +25,7 @@ from otel_goodput._accounting.phase_history import EndedPhases, PhaseHistory
 from otel_goodput._accounting.rank_updates import RankNotes, RankUpdate, innermost
 from otel_goodput._accounting.resuming import Past
 from otel_goodput._accounting.rules import DATA_LOADING, MARKABLE, PART, SAVE, STEP
-from otel_goodput._accounting.totals import Totals
+from otel_goodput._accounting.totals import Brief, Totals
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState
 
 CHECKPOINT: Final = 2048  # settled events from one checkpoint to the next
@@ -540,6 +540,10 @@ class Ledger(State):
         cursor, history = self.provisional(at, dead=dead), self._phase_history
         return balance.totals_of(cursor, at=at, stages=history.stages.sums, long_phases=history.long.too_long)
 
+    def brief(self, at: int | None = None) -> Brief:
+        """A part of :meth:`totals` at `at`, in a third of the time."""
+        return balance.brief_of(self.provisional(at, dead=False, rolling=False), at)
+
     def overview(self, at: int | None = None, *, dead: bool = False) -> Overview:
         """The whole run at `at`, in bounded space; its bins add up to ``Totals.run``. Arguments as for `totals`."""
         return balance.build_overview(self.provisional(at, dead=dead, overview=True), self._phase_history, at)
@@ -548,10 +552,10 @@ class Ledger(State):
         """What a new attempt needs to know of those so far, whose processes are no longer alive."""
         return self.provisional(None, dead=True).steps.past()
 
-    def provisional(self, at: int | None, *, dead: bool, overview: bool = False) -> Cursor:
-        """The cursor after all events, brought to `at`; a copy. Arguments as for `totals`."""
+    def provisional(self, at: int | None, *, dead: bool, overview: bool = False, rolling: bool = True) -> Cursor:
+        """The cursor after all events, brought to `at`; a copy. Arguments as for `totals`, and for its `clone`."""
         self._disperse()
-        cursor = self.settled.clone(overview=overview)
+        cursor = self.settled.clone(overview=overview, rolling=rolling)
         self._run_out(cursor)
         if at is None:
             cursor.drain()

@@ -20,7 +20,7 @@ from otel_goodput._accounting.rank_alignment import RankAlignment
 from otel_goodput._accounting.rank_columns import FEWEST, ColumnMerger, RankWalk
 from otel_goodput._accounting.ranks import NEVER, JobStep, Piece, RankMerger, RankStep, Stretch
 from otel_goodput._accounting.rules import NS, SAVE
-from otel_goodput._accounting.totals import Totals
+from otel_goodput._accounting.totals import Brief, Totals
 
 TOGETHER: Final = 1024  # steps of each rank that are decided together
 AGAIN: Final = 60 * NS  # a job that waits for the same within so long has waited all the time
@@ -215,8 +215,16 @@ class RankGroup:
 
     def totals(self, at: int) -> Totals:
         """Return the totals at `at` (ns, no later than the horizon); beyond the end of all ranks, those at the end."""
-        moment = min(at, self.horizon) if self.merger.nobody else at
+        moment = self._moment(at)
         return self.ledger_at(moment).totals(moment)
+
+    def brief(self, at: int) -> Brief:
+        """A part of :meth:`totals`."""
+        moment = self._moment(at)
+        return self.ledger_at(moment).brief(moment)
+
+    def _moment(self, at: int) -> int:
+        return min(at, self.horizon) if self.merger.nobody else at
 
     def conclude(self, *, failed: bool) -> None:
         """Note that the job is over on all ranks: what is undecided counts. A rank that joins later begins it anew."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from otel_goodput._accounting import checkpoints, rules, stalls, stats
 from otel_goodput._accounting.buckets import folded
@@ -114,6 +114,23 @@ class StepTime:
     max: int
 
 
+class Brief(NamedTuple):
+    """A part of :class:`Totals`, whose figures have the same names: for who looks every few seconds.
+
+    What takes long is missing: statistics of steps, and rolling windows.
+    """
+
+    at: int
+    ended: bool
+    since_step: int | None
+    executed: int
+    attempts: int
+    run: Partition
+    history: Sequence[Disruption]
+    recompilations: int
+    recompiled: Mapping[str, int]
+
+
 @dataclass(frozen=True, repr=False)
 class Totals:
     """The account of a run at one moment. Times are in ns unless stated otherwise.
@@ -217,6 +234,10 @@ class Totals:
         if self.run.goodput is None:
             return f"{'nothing to account for' if self.run.known else NOT_KNOWN}, {elapsed}"
         return f"{100 * self.run.goodput:.2f} % of {elapsed}"
+
+    @property
+    def brief(self) -> Brief:
+        return Brief(*(getattr(self, name) for name in Brief._fields))
 
     @property
     def until(self) -> int:

@@ -59,6 +59,7 @@ UNCLEAR: Final = (
     ("torch/autograd/__init__.py", frozenset({"backward", "grad"})),
 )
 UNCLEAR_CALLS: Final = frozenset({"run_backward", "backward"})
+_NAMED: Final = WAITING_CALLS | UNCLEAR_CALLS
 _NAMES: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_DEREF"})
 
 
@@ -151,6 +152,8 @@ def _kind_of_code(code: CodeType) -> int:
 
 
 def _kind_of_call(code: CodeType, at: int) -> int:
+    if _NAMED.isdisjoint((*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars)):
+        return _WORKS  # to look at all its instructions may take milliseconds
     name = called(code, at)
     return _WAITS if name in WAITING_CALLS else _UNCLEAR if name in UNCLEAR_CALLS else _WORKS
 
@@ -168,9 +171,11 @@ def called(code: CodeType, at: int) -> str:
             if instruction.opname == "LOAD_METHOD":
                 best = str(instruction.argval)
         return best
+    if not 0 <= at < len(bytecode := code.co_code) or not dis.opname[bytecode[at]].startswith("CALL"):
+        return ""
     instructions: list[Any] = list(dis.get_instructions(code))  # positions are unknown to Python 3.10
     call = next((one for one in instructions if one.offset == at), None)
-    if call is None or call.positions is None or not call.opname.startswith("CALL"):
+    if call is None or call.positions is None:
         return ""
     begin, end = call.positions.lineno, call.positions.end_lineno
     column, last = call.positions.col_offset, call.positions.end_col_offset

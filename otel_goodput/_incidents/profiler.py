@@ -1,11 +1,13 @@
 """Profiles the next steps from a background thread: by itself where steps have become slow, and on request.
 
 A sampler of the training thread's stack always runs; a trace by jax's or PyTorch's profiler only if it is asked for.
-Early in an attempt a baseline is sampled, so that a later profile can say which function's share of the time grew.
+Early in an attempt a baseline is sampled, so that a later profile can say which function's share of the time grew: by
+the keeper's thread, one sample in two ticks, because most of what a sample costs is to wake a thread for it.
 """
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections import deque
@@ -19,7 +21,7 @@ from otel_goodput._journal.profiles import BASELINE, JAX, NO_INCIDENT, SAMPLER, 
 from otel_goodput._journal.requests import DONE, REFUSED, TAKEN, Request, Respond
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._runtime import files
-from otel_goodput._runtime.guard import contain, started
+from otel_goodput._runtime.guard import contain, containing, started
 from otel_goodput._settings.options import PROFILE_AUTO, PROFILE_OFF, PROFILE_TRACE
 from otel_goodput._text.quantities import plural, short_duration
 from otel_goodput._text.redact import redacting_logger
@@ -36,11 +38,11 @@ SAMPLED_S: Final = 5.0  # at least, for there to be enough samples of short step
 SAMPLES: Final = 300  # and so many, on a machine so busy that they are late
 NO_STEP_S: Final = 60.0  # at most, while no step ends
 EACH_S: Final = 0.01  # from one sample to the next
-# The baseline is spread over minutes: it costs 5 µs of processor time a step of 20 ms meanwhile.
-BASELINE_EACH_S: Final = 0.02  # from one sample to the next
-BURST: Final = 10  # samples one after another
-PAUSE_S: Final = 5.0  # from one burst to the next
-BASELINE_SAMPLES: Final = 240
+BASELINE_SAMPLES: Final = 240  # one
+TICKS: Final = 2  # in so many ticks of the keeper: some two minutes
+# The keeper gets the GIL where a thread gives it up, such as at the beginning of a sleep. So it takes a sample of the
+# baseline a random time later, s.
+LATER_S: Final = (0.001, 0.011)
 WARM_STEPS: Final = 20  # before the baseline,
 WARM_S: Final = 10.0  # and so long since the first look at which steps were done
 HOUR_S: Final = 3600.0
@@ -93,11 +95,15 @@ class Profiler:
         self._began = time.monotonic()
         self._spent = 0.0  # s of processor time, and of ending traces
         self._stop = threading.Event()
-        self._stop_baseline = threading.Event()
         self._guard = threading.Lock()
         self._worker: threading.Thread | None = None
-        self._measuring: threading.Thread | None = None  # of the baseline
         self._baseline: Stacks | None = None
+        self._measured: Stacks | None = None  # of the baseline, while it is taken
+        self._measuring = threading.Lock()
+        self._since = 0, 0  # the moment (ns) and the step at which that began
+        self._due = False  # a sample of the baseline is to be taken in this tick
+        self._ticks = 0  # since the baseline was begun
+        self._random = random.Random()
         self._warm: tuple[float, int] | None = None  # s, monotonic, and the step, at the first look
         self._number = BASELINE
         self._automatic = deque[float](maxlen=AUTOMATIC)  # when they began, s, monotonic
@@ -186,45 +192,64 @@ class Profiler:
             respond(REFUSED, refused)
 
     def look(self) -> None:
-        """Begin the baseline when the steps have warmed up. Called often, from a background thread."""
-        if self._mode == PROFILE_OFF or self._measuring is not None or self._place()[0] is None:
-            return
-        step, now = self._step(), time.monotonic()
-        if step < 0:
-            return
-        if self._warm is None or step < self._warm[1]:
-            self._warm = now, step
-        elif step - self._warm[1] >= WARM_STEPS and now - self._warm[0] >= WARM_S:
-            self._measuring = thread = threading.Thread(target=self._measure, name="otel-goodput-baseline", daemon=True)
-            started(thread, "profiles have no baseline")
+        """Sample the baseline when the steps have warmed up; for the keeper's thread, at each tick."""
+        if self._measured is not None:
+            if self._due and not self._stop.is_set():
+                self._sample()
+            self._ticks += 1
+            self._due = self._measured is not None and self._ticks % TICKS == 0
+        elif self._baseline is None and self._mode != PROFILE_OFF and self._place()[0] is not None:
+            step, now = self._step(), time.monotonic()
+            if step < 0:
+                return
+            if self._warm is None or step < self._warm[1]:
+                self._warm = now, step
+            elif step - self._warm[1] >= WARM_STEPS and now - self._warm[0] >= WARM_S:
+                self._since, self._measured, self._due = (self._clock(), step), Stacks(), True
+
+    def pause(self, seconds: float) -> float:
+        """Let the keeper's thread sleep for so long, or longer if a sample is due; return for how long, s."""
+        if self._due and self._measured is not None and not self._stop.is_set():
+            self._due = False
+            return self._sample()
+        time.sleep(seconds)
+        return seconds
+
+    def _sample(self) -> float:
+        """Take a sample of the baseline a random time from now; return that, s."""
+        later, shortened = self._random.uniform(*LATER_S), sampler.shorten()
+        time.sleep(later)
+        if (stacks := self._measured) is not None and (identity := self._thread()) is not None:
+            stacks.take(identity)
+        sampler.set_back(shortened)
+        if stacks is not None and stacks.samples >= BASELINE_SAMPLES:
+            self._end_baseline()
+        return later
+
+    def _end_baseline(self) -> None:
+        """Take what was sampled so far as the baseline, and write it, if one is being taken."""
+        with self._measuring:
+            stacks, self._measured = self._measured, None
+            if stacks is None:
+                return
+            self._baseline = stacks
+        began, first = self._since
+        steps = max(0, self._step() - first)
+        profile = Profile(BASELINE, "baseline", NO_INCIDENT, began, self._clock(), steps, stacks.samples)
+        run, attempt = self._place()
+        if run is not None and stacks.samples:
+            with containing("the baseline of profiles"):
+                write_profile(run, attempt, self._process, profile._replace(functions=sampler.functions(stacks)))
 
     def close(self, seconds: float) -> None:
         """End what is being taken, which is still written; waits `seconds` at most."""
         until = time.monotonic() + seconds
         self._stop.set()
-        self._stop_baseline.set()
-        for thread in (self._measuring, self._worker):
-            if thread is not None and thread.is_alive() and thread is not threading.current_thread():
-                thread.join(max(0.0, until - time.monotonic()))
+        thread = self._worker
+        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
+            thread.join(max(0.0, until - time.monotonic()))
 
-    # --- in threads of their own --------------------------------------------------------------------------------------
-
-    def _measure(self) -> None:
-        try:
-            began, first, stacks, stop = self._clock(), self._step(), Stacks(), self._stop_baseline
-            while stacks.samples < BASELINE_SAMPLES and not stop.is_set():
-                burst = sampler.sample(self._thread, BASELINE_EACH_S, stop, lambda count: count >= BURST)
-                stacks = sampler.merged(stacks, burst)
-                stop.wait(PAUSE_S)
-            self._baseline = stacks
-            steps, ended = max(0, self._step() - first), self._clock()
-            profile = Profile(BASELINE, "baseline", NO_INCIDENT, began, ended, steps, stacks.samples)
-            run, attempt = self._place()
-            if run is not None and stacks.samples:
-                write_profile(run, attempt, self._process, profile._replace(functions=sampler.functions(stacks)))
-            self._spent += time.thread_time()
-        except Exception as error:
-            contain("the baseline of profiles", error)
+    # --- in a thread of its own ---------------------------------------------------------------------------------------
 
     def _run(self, job: Job) -> None:
         try:
@@ -243,9 +268,7 @@ class Profiler:
             contain("a profile", error)
 
     def _profile(self, job: Job) -> Profile:
-        if self._measuring is not None and self._measuring.is_alive():  # a baseline would be of slow steps from now on
-            self._stop_baseline.set()
-            self._measuring.join(1.0)
+        self._end_baseline()  # from now on, it would be of slow steps
         self._number += 1
         notes = []
         trace: traces.Trace | None = None

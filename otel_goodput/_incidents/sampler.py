@@ -16,11 +16,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from types import CodeType
-from typing import Final
+from typing import Final, cast
 
 from otel_goodput._journal.profiles import GREW, ROWS, Function, Grown
 
-Frame = tuple[CodeType, int]  # and the line
+# The code and the line of each frame, one after another, from the innermost frame on. One tuple: objects that are held
+# have the garbage collector look at all there are.
+Stack = tuple[CodeType | int, ...]
 
 DEPTH: Final = 100  # frames of a sample, from the innermost one
 STACKS: Final = 4096  # different ones that are held; the samples of further ones are not
@@ -37,16 +39,17 @@ class Stacks:
 
     def __init__(self) -> None:
         self.samples = 0
-        self.counts: Counter[tuple[Frame, ...]] = Counter()
+        self.counts: Counter[Stack] = Counter()
 
     def take(self, thread: int) -> None:
         """Take a sample of the thread with this identity, if it is there."""
         frame = sys._current_frames().get(thread)
         if frame is None:
             return
-        stack: list[Frame] = []
-        while frame is not None and len(stack) < DEPTH:
-            stack.append((frame.f_code, frame.f_lineno))
+        stack: list[CodeType | int] = []
+        while frame is not None and len(stack) < 2 * DEPTH:
+            stack.append(frame.f_code)
+            stack.append(frame.f_lineno)
             frame = frame.f_back
         self.samples += 1
         key = tuple(stack)
@@ -60,7 +63,7 @@ def sample(
     """Take samples every `each_s` seconds until `over`, which is given their number, or `stop` is set."""
     stacks = Stacks()
     next_one = time.monotonic()
-    with _attentive():
+    with attentive():
         while not over(stacks.samples):
             if (identity := thread()) is not None:
                 stacks.take(identity)
@@ -74,26 +77,34 @@ _attending = threading.Lock()
 
 
 @contextmanager
-def _attentive() -> Iterator[None]:
+def attentive() -> Iterator[None]:
     """Shorten the interpreter's switch interval, if it is the usual one, and set it back."""
-    with _attending:
-        shorten = abs(sys.getswitchinterval() - _USUAL_S) < 1e-9
-        if shorten:
-            sys.setswitchinterval(_SHORT_S)
+    shortened = shorten()
     try:
         yield
     finally:
-        with _attending:
-            if shorten and abs(sys.getswitchinterval() - _SHORT_S) < 1e-9:  # else somebody has set another one
-                sys.setswitchinterval(_USUAL_S)
+        set_back(shortened)
 
 
-def merged(first: Stacks, second: Stacks) -> Stacks:
-    """Return the samples of both, of which the stacks are bounded, too."""
-    both = Stacks()
-    both.samples = first.samples + second.samples
-    both.counts = Counter(dict((first.counts + second.counts).most_common(STACKS)))
-    return both
+def shorten() -> bool:
+    """Shorten the interpreter's switch interval if it is the usual one; return whether it was."""
+    with _attending:
+        usual = abs(sys.getswitchinterval() - _USUAL_S) < 1e-9
+        if usual:
+            sys.setswitchinterval(_SHORT_S)
+        return usual
+
+
+def set_back(shortened: bool) -> None:
+    """Set it back if it was `shortened`, and nobody has set another one since."""
+    with _attending:
+        if shortened and abs(sys.getswitchinterval() - _SHORT_S) < 1e-9:
+            sys.setswitchinterval(_USUAL_S)
+
+
+def frames_of(stack: Stack) -> list[tuple[CodeType, int]]:
+    """Return the code and the line of each frame, from the innermost one on."""
+    return cast("list[tuple[CodeType, int]]", [*zip(stack[::2], stack[1::2], strict=True)])
 
 
 class _Sums:
@@ -106,13 +117,14 @@ class _Sums:
         self.lines: dict[CodeType, Counter[int]] = {}
         self.samples = max(1, sum(stacks.counts.values()))
         for stack, count in stacks.counts.items():
-            self.own[stack[0][0]] += count
+            frames = frames_of(stack)
+            self.own[frames[0][0]] += count
             seen = set()
-            for height, (code, line) in enumerate(stack):
+            for height, (code, line) in enumerate(frames):
                 if code not in seen:
                     seen.add(code)
                     self.total[code] += count
-                    self.depths[code] += count * (len(stack) - height)
+                    self.depths[code] += count * (len(frames) - height)
                     self.lines.setdefault(code, Counter())[line] += count
 
     def line(self, code: CodeType) -> int:

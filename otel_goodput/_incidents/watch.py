@@ -10,13 +10,13 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, Tracer
 from opentelemetry.util import types
 
 from otel_goodput import semconv
-from otel_goodput._accounting import Totals
 from otel_goodput._accounting.incident_detector import Detector, Limits
 from otel_goodput._accounting.incidents import STEP, Incident, Source, observation, source_of
 from otel_goodput._accounting.job import OpenNow
 from otel_goodput._accounting.ranks import NOBODY, STEP_TIME
+from otel_goodput._accounting.totals import Brief
 from otel_goodput._journal.incidents import IncidentSheet
-from otel_goodput._live.live_job import LATE_NS, JobFigures
+from otel_goodput._live.live_job import LATE_NS, JobBrief
 from otel_goodput._recording.ids import job_span_context
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import contain, containing
@@ -27,8 +27,8 @@ from otel_goodput.semconv import Category, IncidentKind
 
 logger = redacting_logger("otel_goodput")
 
-# Returns the account of the job, or of this process if it is the only one; None if another process watches it.
-Figures = Callable[[], "tuple[Totals, JobFigures | None] | None"]
+# Returns a part of the account of the job, or of this process if it is the only one; None: another process watches it.
+Briefs = Callable[[], "tuple[Brief, JobBrief | None] | None"]
 # Adds what else is known of an incident that opens or goes on: its line, and sentences of evidence.
 Explain = Callable[[Incident], Incident]
 
@@ -52,16 +52,16 @@ class IncidentWatch:
         config: the configuration in force.
         tracer: of the job's phases, and `spans` of the provider in use: incidents are spans, too.
         sheet: keeps the incidents.
-        figures: returns the account of the job, or of this process if it is the only one.
+        briefs: returns what is looked at.
     """
 
     def __init__(
-        self, config: Config, tracer: PhaseTracer, spans: Tracer, sheet: IncidentSheet, figures: Figures
+        self, config: Config, tracer: PhaseTracer, spans: Tracer, sheet: IncidentSheet, briefs: Briefs
     ) -> None:
         every = config.incidents or 0
         self._limits = Limits(window=every)
         self._every, self._process_count = every, config.process_count
-        self._tracer, self._spans, self._sheet, self._figures = tracer, spans, sheet, figures
+        self._tracer, self._spans, self._sheet, self._briefs = tracer, spans, sheet, briefs
         self._detector = Detector(self._limits)
         self._whole = False  # it is the account of all ranks
         self._due = 0
@@ -82,8 +82,7 @@ class IncidentWatch:
     def tick(self) -> None:
         """Look if it is time to; for the keeper's thread."""
         now = self._tracer.clock()
-        job_span = self._tracer.traces.job_span
-        if now < self._due or job_span is None:
+        if now < self._due or (job_span := self._tracer.traces.job_span) is None:
             return
         self._due = now + self._every
         if not self._caught_up:
@@ -91,27 +90,26 @@ class IncidentWatch:
         if not job_span.is_recording():  # the job is over, and so is what was wrong with it
             self._end(self._detector.close(now))
             return
-        account = self._figures()
+        account = self._briefs()
         if account is None:
             self._end(self._detector.close(now))
             return
-        totals, job = account
+        brief, job = account
         if self._process_count > 1 and (job is not None) != self._whole:
             self._end(self._detector.close(now))
             first, self._whole = self._detector.number, job is not None
             self._detector = Detector(self._limits, first)
-        waits = None if job is None else job.costs.whole
-        doing = None if job is None else _doing(job.now)
-        seen = observation(totals, self._tracer.traces.attempt, waits, doing)
+        waits, doing = (None, None) if job is None else (job.waits, _doing(job.now))
+        seen = observation(brief, self._tracer.traces.attempt, waits, doing)
         if now - seen.at > LATE_NS:  # a rank does not say what it does: then the time since a step is as of now
             seen = seen._replace(at=now)
         for incident in self._detector.look(seen):
-            self._take(self._explained(incident, totals))
-        self._recompilations = totals.recompilations
+            self._take(self._explained(incident, brief))
+        self._recompilations = brief.recompilations
 
     def _catch_up(self) -> None:
         """Export the incidents that the attempt before left open, once they have been read."""
-        if (account := self._figures()) is None or (left := self._sheet.left_open(account[0].history)) is None:
+        if (account := self._briefs()) is None or (left := self._sheet.left_open(account[0].history)) is None:
             return
         self._caught_up = True
         traces = self._tracer.traces
@@ -131,11 +129,11 @@ class IncidentWatch:
             source = known.source if known.source.phase == incident.source.phase else incident.source
             self._take(incident._replace(source=source, line=known.line, evidence=known.evidence))
 
-    def _explained(self, incident: Incident, totals: Totals) -> Incident:
+    def _explained(self, incident: Incident, brief: Brief) -> Incident:
         if (known := self._sheet.get(incident.number)) is not None:
             incident = incident._replace(line=known.line, evidence=known.evidence)
-        elif (count := totals.recompilations - self._recompilations) > 0:
-            which = ", ".join(list(totals.recompiled)[:RECOMPILED])
+        elif (count := brief.recompilations - self._recompilations) > 0:
+            which = ", ".join(list(brief.recompiled)[:RECOMPILED])
             incident = incident._replace(evidence=(*incident.evidence, f"{count} recompilations ({which})"))
         for explain in self._explainers:
             try:

@@ -16,6 +16,7 @@ from otel_goodput._accounting import Ledger, Totals
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.events import events_of
 from otel_goodput._accounting.phase_history import EndedPhases
+from otel_goodput._accounting.totals import Brief
 from otel_goodput._journal.journal import DRAINED, Journal
 from otel_goodput._journal.notes import Note, Notes
 from otel_goodput._journal.records import ERROR, TRACE, signed
@@ -81,6 +82,7 @@ class Account:
         self.hanging = False  # the journal was not closed in time, perhaps never will be: the closer holds the ledger
         self.reached = 0  # time of the latest event fed to the ledger, ns
         self._answered = 0
+        self._caught_up = False  # when the ledger was fed last
         self._leap = leap
         self._suspensions = Suspensions()
         self._looking = threading.Lock()
@@ -213,6 +215,7 @@ class Account:
             if listeners.on_durations is not None and (finished or ended):
                 listeners.on_durations(finished, [(one, self.journal.errors.pop(one.key, "")) for one in ended])
         listeners.record_durations(keep=WAITING)
+        self._caught_up = count < most
         return count >= most
 
     def totals(self, at: int | None = None, patience: float = PATIENCE_S) -> Totals:
@@ -226,9 +229,20 @@ class Account:
         with self.lock:
             if at is not None:
                 return self.ledger.totals(at)
-            now = self.clock()
-            self._answered = now if caught_up else min(now, max(self.reached, self._answered))
-            return replace(self.ledger.totals(self._answered), behind=now - self._answered)
+            now, moment = self._moment(caught_up)
+            return replace(self.ledger.totals(moment), behind=now - moment)
+
+    def brief(self, patience: float = PATIENCE_S) -> Brief:
+        """A part of :meth:`totals` now, for the keeper's thread, which has just fed the ledger."""
+        caught_up = self._caught_up or self.refresh(patience)
+        with self.lock:
+            return self.ledger.brief(self._moment(caught_up)[1])
+
+    def _moment(self, caught_up: bool) -> tuple[int, int]:
+        """Return what time it is, and the moment of the answer, ns."""
+        now = self.clock()
+        self._answered = now if caught_up else min(now, max(self.reached, self._answered))
+        return now, self._answered
 
 
 def behind(totals: Totals) -> Note:

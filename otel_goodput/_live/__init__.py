@@ -5,6 +5,7 @@ Used by ``Recorder`` and ``GoodputSpanProcessor``.
 
 from __future__ import annotations
 
+import math
 import os
 import weakref
 from collections.abc import Callable
@@ -12,13 +13,15 @@ from collections.abc import Callable
 from opentelemetry.metrics import MeterProvider
 
 from otel_goodput._accounting import Ledger, Totals
-from otel_goodput._journal.account import Account
+from otel_goodput._accounting.totals import Brief
+from otel_goodput._journal.account import PATIENCE_S, Account
 from otel_goodput._journal.facts import FactSheet, facts_of
 from otel_goodput._journal.incidents import IncidentSheet
 from otel_goodput._journal.journal import Journal
 from otel_goodput._journal.usage import UsageSheet
 from otel_goodput._journal.usage_now import UsageNow
 from otel_goodput._live.keeper import Keeper
+from otel_goodput._live.live_job import JobBrief
 from otel_goodput._live.opening import Opened, in_memory_journal, open_journal
 from otel_goodput._live.ranks import RankExchange
 from otel_goodput._metrics import instruments
@@ -79,6 +82,14 @@ class LiveAccount:
         now = self._usage_now()
         return {} if now is None else {self._config.process_index: ("", now)}
 
+    def brief(self, *, published: bool = False) -> tuple[Brief, JobBrief | None]:
+        """Return a part of the account of this process, and of that of all ranks if there is one here.
+
+        `published` as for :meth:`RankExchange.figures`.
+        """
+        own = self.account.brief(math.inf if host.current.in_memory else PATIENCE_S)  # in memory, nobody trains
+        return own, None if self.ranks is None else self.ranks.brief(published=published)
+
     def before(self) -> int | None:
         """Return when the attempt before this one began, ns since the epoch; None if it left no facts."""
         if self.opened.run is None or not self.attempt:
@@ -104,6 +115,11 @@ class LiveAccount:
             self.account, opened.run, self.index, round_of_work, prepare, between, sheets, lambda: self.provisional
         )
         return self._keeper
+
+    def pause_by(self, pause: Callable[[float], float]) -> None:
+        """Have the keeper pause by `pause`; see :meth:`Keeper.pause_by`."""
+        if self._keeper is not None:
+            self._keeper.pause_by(pause)
 
     def measure(
         self,

@@ -88,6 +88,7 @@ class Keeper:
         self._on_disk = False  # the whole journal, after stop()
         self._caught_up = False  # the index was up to date when the keeper stopped
         self._random = random.Random()
+        self._pause: Callable[[float], float] = _sleep
         self._stop = threading.Event()
         self._pass = threading.Lock()
         self._thread = threading.Thread(target=self._loop, name="otel-goodput-keeper", daemon=True)
@@ -96,6 +97,13 @@ class Keeper:
         self._spares = Spares(account.journal, run, self._wake.set, self._save, self._waiting, prepare)
         if run is not None:
             account.notes.load(run, account.journal.process)
+
+    def pause_by(self, pause: Callable[[float], float]) -> None:
+        """Pause by `pause` while the ledger is fed.
+
+        It sleeps for so many seconds, or longer if it has something to do then, and returns for how many.
+        """
+        self._pause = pause
 
     def start(self) -> None:
         if host.current.in_memory:
@@ -237,8 +245,8 @@ class Keeper:
             self._beat()
             self._between()
             began = time.monotonic()
-            time.sleep(PAUSE_S)
-            overrun = time.monotonic() - began - PAUSE_S
+            paused = self._pause(PAUSE_S)
+            overrun = time.monotonic() - began - paused
             if overrun > TIMELY_S:
                 late += overrun
         for _ in range(ROUNDS):
@@ -413,3 +421,8 @@ class Keeper:
         for segment in self._kept:
             segment.release()
         journal.current.release()
+
+
+def _sleep(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds

@@ -19,6 +19,7 @@ from otel_goodput._accounting.own_time import OwnTime, OwnTimes
 from otel_goodput._accounting.rank_clocks import Offset
 from otel_goodput._accounting.rank_updates import RankUpdate
 from otel_goodput._accounting.stragglers import Stragglers
+from otel_goodput._accounting.totals import Brief
 from otel_goodput._journal.job_now import JobNow, RankDoing
 from otel_goodput._journal.job_waits import JobWaits
 from otel_goodput._journal.notes import Notes
@@ -60,6 +61,14 @@ class JobFigures(NamedTuple):
     offsets: Mapping[int, Offset]
     numbered: Mapping[int, int]
     own: OwnTimes
+
+
+class JobBrief(NamedTuple):
+    """A part of :class:`JobFigures`, for who looks every few seconds; `waits`: for which ranks it waited so far, ns."""
+
+    brief: Brief
+    waits: Mapping[Cause, int]
+    now: OpenNow
 
 
 class Claims:
@@ -244,7 +253,7 @@ class LiveJob:
                 return False
             self.records.refresh()
             with self.records.account.lock:
-                steps = self.records.account.ledger.totals(self.job.horizon).executed
+                steps = self.records.account.ledger.brief(self.job.horizon).executed
             return self.stragglers.look(at, steps, dict(self._own_times), last=last) is not None
 
     # --- figures ------------------------------------------------------------------------------------------------------
@@ -253,7 +262,7 @@ class LiveJob:
         """Return the account; None if too few ranks have been heard of: fewer than two, or not `of_all`."""
         job, records = self.job, self.records
         with self.changing:
-            if len(self.latest) < (self._count if of_all else 2):
+            if self._too_few(of_all):
                 return None
             records.refresh()
             moment = job.horizon
@@ -262,10 +271,33 @@ class LiveJob:
             roles = {} if len(job.roles) < 2 else job.totals_of_roles(moment)
             of_ranks = job.costs_at(moment), job.open_now(moment), dict(self._places), job.together, roles
             in_their_ways = job.offsets, job.numbered_apart, self.stragglers.times()
-            late = job.common_time(self._own.rank, self._own.account.clock()) - moment
-        if late > LATE_NS and totals.since_step is not None and not totals.ended:  # no rank may look at the clock
+            late = self._late(moment)
+        if late and totals.since_step is not None and not totals.ended:
             totals = replace(totals, since_step=totals.since_step + late)
         return JobFigures(totals, len(self.latest), self._count, *of_ranks, *in_their_ways)
+
+    def brief(self, *, of_all: bool) -> JobBrief | None:
+        """Return a part of :meth:`figures`."""
+        job, records = self.job, self.records
+        with self.changing:
+            if self._too_few(of_all):
+                return None
+            records.refresh()
+            moment = job.horizon
+            with records.account.lock:
+                brief = job.brief(moment)
+            waits, now, late = job.costs_at(moment).whole, job.open_now(moment), self._late(moment)
+        if late and brief.since_step is not None and not brief.ended:
+            brief = brief._replace(since_step=brief.since_step + late)
+        return JobBrief(brief, waits, now)
+
+    def _too_few(self, of_all: bool) -> bool:
+        return len(self.latest) < (self._count if of_all else 2)
+
+    def _late(self, moment: int) -> int:
+        """Return how far figures of a `moment` (ns) are behind, if that is too much: no rank may look at the clock."""
+        late = self.job.common_time(self._own.rank, self._own.account.clock()) - moment
+        return late if late > LATE_NS else 0
 
     def waits(self) -> Mapping[Cause, int]:
         """Return for which ranks the job waited since this began, and nobody else counted it, ns."""

@@ -22,7 +22,7 @@ from otel_goodput._journal.usage_now import UsageNow
 from otel_goodput._live.channels import RankChannel
 from otel_goodput._live.deputy import Deputy
 from otel_goodput._live.leader import Leader
-from otel_goodput._live.live_job import JobFigures, LiveJob
+from otel_goodput._live.live_job import JobBrief, JobFigures, LiveJob
 from otel_goodput._live.publisher import Publisher
 from otel_goodput._runtime.guard import contain, started
 from otel_goodput._settings.config import Config
@@ -133,7 +133,19 @@ class RankExchange:
         live = self._live
         if live is None or not (self._config.leads or published):
             return None
-        return live.figures(of_all=time.monotonic() - self._since < ALL_S)
+        return live.figures(of_all=self._begins)
+
+    def brief(self, *, published: bool = False) -> JobBrief | None:
+        """Return a part of :meth:`figures`."""
+        live = self._live
+        if live is None or not (self._config.leads or published):
+            return None
+        return live.brief(of_all=self._begins)
+
+    @property
+    def _begins(self) -> bool:
+        """Whether figures are still to be those of all ranks."""
+        return time.monotonic() - self._since < ALL_S
 
     def waits(self) -> Mapping[Cause, int] | None:
         """Return for which ranks the job waited since this process began, ns; None if that is not known."""

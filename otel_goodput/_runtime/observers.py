@@ -12,6 +12,8 @@ from opentelemetry.trace import Tracer
 from opentelemetry.util import types
 
 from otel_goodput._accounting import Totals
+from otel_goodput._accounting.disruption import with_causes
+from otel_goodput._accounting.totals import Brief
 from otel_goodput._disruption.launchers import exit_code, exit_reason, launches, unseen
 from otel_goodput._disruption.metadata import Maintenance, metadata_host
 from otel_goodput._disruption.notices import Notices
@@ -23,7 +25,7 @@ from otel_goodput._incidents.inputs import InputQueue
 from otel_goodput._incidents.notify import Notifier, Subject
 from otel_goodput._incidents.own_time import OwnTimeSampler
 from otel_goodput._incidents.profiler import REQUEST, Profiler
-from otel_goodput._incidents.watch import Figures, IncidentWatch
+from otel_goodput._incidents.watch import IncidentWatch
 from otel_goodput._incidents.watchdog import STACKS_REQUEST, Watchdog
 from otel_goodput._integrations import Integrations
 from otel_goodput._integrations.device_clock import DeviceClock
@@ -31,7 +33,7 @@ from otel_goodput._integrations.usage import UsageSampler
 from otel_goodput._journal.profiles import Profile
 from otel_goodput._journal.requests import Inbox
 from otel_goodput._live import LiveAccount
-from otel_goodput._live.live_job import JobFigures
+from otel_goodput._live.live_job import JobBrief, JobFigures
 from otel_goodput._metrics.productivity import Inputs, Productivity
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import containing
@@ -78,7 +80,7 @@ class Observers:
         config: Config,
         tracer: PhaseTracer,
         productivity: Productivity,
-        figures: Figures,
+        figures: Callable[[], tuple[Totals, JobFigures | None]],
         live: LiveAccount,
         spans: Tracer,
         flush: Callable[[float], object],
@@ -87,7 +89,7 @@ class Observers:
         self._tracer = tracer
         self._productivity = productivity
         self._figures = figures
-        self._before = live.before
+        self._live, self._before = live, live.before
         self.device_clock = DeviceClock(tracer, config.device_clock, config.process_count, patience=config.grace_period)
         self._integrations = Integrations(config.integrations, tracer)
         self._integrations.poll()
@@ -119,6 +121,7 @@ class Observers:
         self.requests.on(STACKS_REQUEST, self.watchdog.answer)
         tracer.hooks.at_tick(self.device_clock.poll, self._integrations.poll, self._find_peak)
         tracer.hooks.at_tick(self.requests.look, profiler.look)
+        live.pause_by(profiler.pause)
         self._announced = Announced()
         if config.incidents is not None:
             inputs = InputQueue(tracer.hooks.queue_depth, clock)
@@ -130,7 +133,7 @@ class Observers:
         self.incidents: IncidentWatch | None = None
         self._notifier: Notifier | None = None
         if config.incidents is not None and (config.leads or live.ranks is not None):
-            watched = figures if config.leads else partial(_standing_in, live)
+            watched = self._brief if config.leads else partial(_standing_in, live)
             self.incidents = IncidentWatch(config, tracer, spans, live.incidents, watched)
             if (of_ranks := live.ranks) is not None:
                 own_times = of_ranks.own_times
@@ -197,6 +200,13 @@ class Observers:
             self._usage.close(min(USAGE_S, until - time.monotonic()))
         self.device_clock.close(until - time.monotonic())
 
+    def _brief(self) -> tuple[Brief, JobBrief | None]:
+        """Return what is looked at for incidents."""
+        self.device_clock.settle()
+        self._tracer.hooks.settle()
+        own, job = self._live.brief()
+        return own if job is None else _with_leaders(job.brief, own), job
+
     def _record(self, reason: str, moment: int, about: dict[str, types.AttributeValue]) -> None:
         span = self._tracer.traces.job_span
         if _finished(span):
@@ -238,8 +248,7 @@ class Observers:
         from otel_goodput._resources import kubernetes  # imported late: most jobs run outside of a cluster
 
         def submitted_at(answer: kubernetes.Submission) -> None:
-            account = self._figures()
-            started = None if account is None else account[0].started_at
+            started = self._figures()[0].started_at
             # A pod created after the run's start belongs to a later attempt, and says nothing of the submission.
             if started is None or answer.moment <= started:
                 self._productivity.learn(Inputs(submitted_at=answer.moment))
@@ -267,10 +276,17 @@ def _subject(config: Config, live: LiveAccount) -> Subject:
     return Subject(config.job_name, live.run_id, live.attempt + 1, "" if run is None else str(run.path))
 
 
-def _standing_in(live: LiveAccount) -> tuple[Totals, JobFigures] | None:
-    """Return the account of the job if this process stands in for the leader."""
-    job = None if live.ranks is None else live.ranks.figures(published=True)
-    return None if job is None else (job.totals, job)
+def _with_leaders(brief: Brief, leader: Brief) -> Brief:
+    """Return that of a job with what is known of its leader only."""
+    if brief.attempts == leader.attempts:
+        brief = brief._replace(history=with_causes(brief.history, leader.history))
+    return brief._replace(recompilations=leader.recompilations, recompiled=leader.recompiled)
+
+
+def _standing_in(live: LiveAccount) -> tuple[Brief, JobBrief] | None:
+    """Return the same of the account of the job if this process stands in for the leader."""
+    job = None if live.ranks is None else live.ranks.brief(published=True)
+    return None if job is None else (job.brief, job)
 
 
 def _finished(job: object) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, cast
 
+from otel_goodput._accounting.disruption import with_causes
 from otel_goodput._accounting.events import NO_STEP, Event
 from otel_goodput._accounting.job import LATE, Cause, Costs, JobAccount, OpenNow
 from otel_goodput._accounting.ledger import Ledger
@@ -585,13 +586,7 @@ def with_leaders(totals: Totals, leader: Totals, standing: RunState) -> Totals:
         totals = replace(totals, last_step=standing.step, last_given=given)
     if totals.attempts != leader.attempts:
         return totals
-    causes = {one.attempt: one for one in leader.history if one.attempt}
-    history = [
-        one
-        if (cause := causes.get(one.attempt or 0)) is None
-        else one._replace(reason=cause.reason, error=cause.error, ended_by=cause.ended_by)
-        for one in totals.history
-    ]
+    history = with_causes(totals.history, leader.history)
     reasons = Counter(totals.disruptions)
     reasons.subtract(one.reason for one in totals.history)
     reasons.update(one.reason for one in history)

@@ -455,6 +455,7 @@ def test_reports_that_contradict_each_other_raise_nothing_and_add_up() -> None:
                 account.open_now()
                 run = account.totals().run
                 assert sum(run.categories.values()) + sum(run.custom.values()) == run.elapsed
+                assert account.brief() == account.totals().brief
 
 
 # --- roles ------------------------------------------------------------------------------------------------------------
@@ -581,6 +582,7 @@ def test_the_number_of_steps_does_not_jump_when_ranks_turn_out_not_to_step_toget
                 at[rank], taken[rank] = at[rank] + length, taken[rank] + 1
             account.feed(rank, [*steps, RankStep(taken[rank], at[rank] * ms, NOT_KNOWN)], [], now * ms)
         totals = account.totals()
+        assert account.brief() == totals.brief
         assert before[1] <= totals.kept <= before[1] + 4, (before, account.together)
         before = account.together, totals.kept
     assert before == (False, max(taken)) and totals.executed == totals.kept

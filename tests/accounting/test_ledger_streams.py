@@ -100,7 +100,9 @@ def check_stream(rows: Rows, seed: int) -> None:
         first += chunk
         if fate.random() < 0.2:
             ledger = through_snapshot(ledger)
-        live = ledger.totals(max(event.time for event in events[:first]))
+        moment = max(event.time for event in events[:first])
+        live = ledger.totals(moment)
+        assert ledger.brief(moment) == live.brief
         assert sum(live.run.categories.values()) + sum(live.run.custom.values()) == live.run.elapsed
     totals = ledger.totals(known.at)
     assert totals.to_json() == known.to_json()

@@ -18,9 +18,9 @@ import otel_goodput as goodput
 from otel_goodput import api
 from otel_goodput._incidents import profiler
 from otel_goodput._journal.profiles import Profile
+from otel_goodput._live import keeper
 
-profiler.WARM_STEPS, profiler.WARM_S, profiler.BASELINE_EACH_S, profiler.PAUSE_S = 5, 0.1, 0.01, 0.05
-profiler.SAMPLED_S = 4.0
+profiler.WARM_STEPS, profiler.WARM_S, profiler.SAMPLED_S, keeper.TICK_S = 5, 0.1, 4.0, 0.01
 
 
 def crunch(seconds: float) -> None:

@@ -31,7 +31,7 @@ from otel_goodput._tools import cli
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Profiles take less than usual."""
-    lengths = {"SAMPLED_S": 0.1, "EACH_S": 0.005, "BASELINE_EACH_S": 0.004, "PAUSE_S": 0.0, "WARM_S": 0.0}
+    lengths = {"SAMPLED_S": 0.1, "EACH_S": 0.005, "WARM_S": 0.0, "LATER_S": (0.001, 0.005)}
     for name, value in {**lengths, "WARM_STEPS": 2, "BASELINE_SAMPLES": 60, "SAMPLES": 5}.items():
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(requests, "LOOK_S", 0.0)
