@@ -13,10 +13,10 @@ from otel_goodput._accounting.disruption import Disruption
 from otel_goodput._accounting.execution import StepSegment
 from otel_goodput._accounting.overview import NOT_KNOWN, Overview
 from otel_goodput._accounting.phase_history import PhaseHistory
-from otel_goodput._accounting.stalls import LongPhase
+from otel_goodput._accounting.stalls import LongPhases
 from otel_goodput._accounting.totals import Brief, Partition, StepTime, Totals, partition
 from otel_goodput._accounting.windows import NOTHING, Window, leading
-from otel_goodput.semconv import SLICE_AVAILABLE, SLICE_STEPPING
+from otel_goodput.semconv import SLICE_AVAILABLE, SLICE_STEPPING, Category
 
 
 def totals_of(
@@ -25,7 +25,7 @@ def totals_of(
     ideal_step_time: float | None = None,
     at: int | None = None,
     stages: Mapping[str, StageSums] = {},
-    long_phases: Mapping[tuple[int, str], LongPhase] = {},
+    long: LongPhases | None = None,
 ) -> Totals:
     """Return the totals of `cursor` as it stands now.
 
@@ -35,7 +35,7 @@ def totals_of(
         ideal_step_time: in ns; computed from the latest steps by default.
         at: the time of the answer, ns by the clock of the latest attempt; the cursor's time by default. Rolling windows
             end there.
-        stages, long_phases: see :class:`Totals`.
+        stages: see :class:`Totals`; `long`: phases that take longer than usual.
     """
     steps = cursor.steps
     kept = len(steps.progress)
@@ -79,6 +79,7 @@ def totals_of(
         attempts=steps.attempts,
         first_step=steps.first_step,
         long_steps=steps.loops[steps.loop].long_steps,
+        excess=_excess(cursor, long),
         since_step=cursor.since_step,
         in_step=cursor.in_step,
         disruptions=dict(steps.disruptions.reasons),
@@ -101,11 +102,11 @@ def totals_of(
         rolling=rolling,
         recent=ending,
         stages=dict(stages),
-        long_phases=dict(long_phases),
+        long_phases={} if long is None else dict(long.too_long),
     )
 
 
-def brief_of(cursor: Cursor, at: int | None = None) -> Brief:
+def brief_of(cursor: Cursor, at: int | None = None, long: LongPhases | None = None) -> Brief:
     """Return the part of :func:`totals_of` that takes little time; arguments as there."""
     moment, startups = cursor.now if at is None else at + cursor.shift, _startups(cursor)
     return Brief(
@@ -118,7 +119,13 @@ def brief_of(cursor: Cursor, at: int | None = None) -> Brief:
         history=_history(cursor, startups),
         recompilations=cursor.recompilations,
         recompiled=_recompiled(cursor),
+        excess=_excess(cursor, long),
     )
+
+
+def _excess(cursor: Cursor, long: LongPhases | None) -> dict[str, int]:
+    steps = sum(loop.singles.excess for loop in cursor.steps.loops.values())
+    return {Category.PRODUCTIVE: steps, Category.DATA_LOADING: 0 if long is None else long.loads.excess}
 
 
 # Segments with start-up hidden in their first steps (rule R5): how much, and how much of that is not excluded, ns.

@@ -6,15 +6,17 @@ The unit is a window: some seconds that begin and end with the end of a step.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
-from otel_goodput._accounting.incidents import Observation, Source
+from otel_goodput._accounting.incidents import SINGLE, STEP, Observation, Source
 from otel_goodput.semconv import Category
 
 # What is no part of a turn of the loop, and is not compared.
 _APART: Final = frozenset({Category.IN_FLIGHT, Category.INFRASTRUCTURE_RECOVERY})
+# What goes on in each turn, of whatever kind the loop is.
+LOOPING: Final = tuple(Source(one) for one in (STEP, Category.DATA_LOADING, Category.OTHER))
 REFERENCE: Final = 12  # windows, before anything is compared,
 REMEMBERED: Final = 60  # and the most that what is usual is taken from
 LEAST_NOISE: Final = 0.02  # deviation as a share of the usual
@@ -26,6 +28,8 @@ SELDOM: Final = 0.1
 # A phase that is no part of the turns takes too long if it takes so many times as long as the longest so far.
 LONG: Final = 3.0
 EPISODES: Final = 3  # that must be known for that
+BURST: Final = 0.25  # of a turn; less than that is no more than noise
+KNOWN: Final = 6  # windows that tell what is typical of one
 EPISODES_KEPT: Final = 32
 
 
@@ -85,8 +89,9 @@ class Usual:
         self.parts: frozenset[Source] = frozenset()
         self.turn = self.high = self.noise = 0.0
         self.each: dict[Source, float] = {}
-        self._often = Counter[Source]()  # in how many of the first windows of the shortest length a phase had time
-        self._counted = 0
+        self._phases: deque[frozenset[Source]] = deque(maxlen=REMEMBERED)  # that windows of the shortest length had
+        self._often = Counter[Source]()  # in how many of these a phase had time,
+        self._early, self._counted = Counter[Source](), 0  # and in how many of the first so many
         self._first: list[Window] = []
         self._recent: deque[Window] = deque(maxlen=REMEMBERED)
 
@@ -114,9 +119,15 @@ class Usual:
 
     def count(self, window: Window) -> None:
         """Take a window of the shortest length, to see which phases are in most of them."""
+        if len(self._phases) == REMEMBERED:
+            self._often.subtract(self._phases[0])
+        self._phases.append(frozenset(window.phases()))
+        self._often.update(self._phases[-1])
         if self._counted < REMEMBERED:
             self._counted += 1
-            self._often.update(window.phases().keys())
+            self._early.update(self._phases[-1])
+        if self.known:
+            self._learn()
 
     def merge(self) -> None:
         """Go on with windows of twice the length."""
@@ -124,13 +135,13 @@ class Usual:
         self._recent = deque(_merged([*self._recent]), maxlen=REMEMBERED)
 
     def _learn(self) -> None:
-        self.parts = frozenset(one for one, count in self._often.items() if count >= OFTEN * self._counted)
+        self.parts = frozenset(one for one, count in self._often.items() if count >= OFTEN * len(self._phases))
         self.each = Sums(self._first).each()
         self.turn = sum(spent for source, spent in self.each.items() if source.phase in self.parts)
 
     def seldom(self, source: Source) -> bool:
-        """Whether a phase had time in hardly any window."""
-        return self._often[source] <= SELDOM * self._counted
+        """Whether a phase had time in hardly any of the first windows."""
+        return self._early[source] <= SELDOM * self._counted
 
     def more(self, parts: Iterable[Source]) -> float:
         """What phases take in a turn that are in only some of them, ns."""
@@ -140,10 +151,13 @@ class Usual:
 
 def _merged(windows: Sequence[Window]) -> list[Window]:
     """Merge each two windows in a row into one."""
-    return [
-        Window(one.begin, other.end, one.steps + other.steps, Counter(one.times) + Counter(other.times))
-        for one, other in zip(windows[::2], windows[1::2], strict=False)
-    ]
+    return [joined(two) for two in zip(windows[::2], windows[1::2], strict=False)]
+
+
+def joined(windows: Sequence[Window]) -> Window:
+    """Return windows in a row as one."""
+    sums = Sums(windows)
+    return Window(sums.begin, windows[-1].end, sums.steps, sums.times)
 
 
 def turn(window: Window, parts: Iterable[Source]) -> float:
@@ -204,9 +218,42 @@ class Episodes:
 
 def between(start: Observation, end: Observation) -> Window:
     """Return the window between two observations."""
-    times = {
-        source: spent - start.times.get(source, 0)
-        for source, spent in end.times.items()
-        if spent > start.times.get(source, 0) and source.category not in _APART
-    }
+    times = Counter[Source]()
+    for source, spent in end.times.items():
+        if spent > start.times.get(source, 0) and source.category not in _APART:
+            times[source] = spent - start.times.get(source, 0)
+    for category, excess in end.excess.items():
+        _separate(times, Source(category), excess - start.excess.get(category, 0))
     return Window(start.at, end.at, end.steps - start.steps, times)
+
+
+def _separate(times: Counter[Source], phase: Source, excess: float) -> None:
+    """Make so much of the time of a phase, ns, that of single ones that take longer than usual."""
+    for spent, source in sorted(((times[one], one) for one in times if one.phase == phase), reverse=True):
+        part = max(0, min(round(excess), spent))
+        if part:
+            excess -= part
+            times[source] -= part
+            times[source._replace(name=SINGLE)] += part
+
+
+class Typical:
+    """What goes on in each turn takes about as long in each window. Far more of it than that is of single turns.
+
+    An account of a process says that of steps and loads, and that of a job of steps. This tells it of the rest.
+    """
+
+    def __init__(self) -> None:
+        self._latest: dict[Source, deque[float]] = {one: deque(maxlen=REFERENCE) for one in LOOPING}
+
+    def separate(self, window: Window, known: Container[str]) -> Window:
+        """Return the window with the time of single turns apart, but of `known` categories; and remember it."""
+        times, phases = Counter(window.times), window.phases()
+        whole = sum(median(latest) for latest in self._latest.values() if latest)
+        for phase, latest in self._latest.items():
+            each = phases[phase] / window.steps
+            usual = median(latest) if len(latest) >= KNOWN else 0.0
+            latest.append(each)
+            if phase.category not in known and usual and each > LONG * usual and each - usual > BURST * whole:
+                _separate(times, phase, (each - usual) * window.steps)
+        return window._replace(times=times)

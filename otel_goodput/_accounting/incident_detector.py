@@ -12,13 +12,24 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Final
 
-from otel_goodput._accounting.incident_baseline import LONG, REMEMBERED, Episodes, Sums, Usual, Window, between, turn
+from otel_goodput._accounting.incident_baseline import (
+    LONG,
+    LOOPING,
+    REMEMBERED,
+    Episodes,
+    Sums,
+    Typical,
+    Usual,
+    Window,
+    between,
+    joined,
+    turn,
+)
 from otel_goodput._accounting.incidents import STEP, Incident, Observation, Share, Source
 from otel_goodput._accounting.rules import NS
+from otel_goodput._accounting.stalls import ROW
 from otel_goodput.semconv import Category, IncidentKind
 
-# What goes on in any loop, even if no time of it was seen before.
-_LOOPING: Final = frozenset({STEP, Category.DATA_LOADING, Category.OTHER})
 _OF_STEPS: Final = frozenset({Category.IN_FLIGHT, Category.STALLED})
 Key = tuple[str, "Source | None"]  # the kind of an incident, and the phase if it is about one
 
@@ -60,7 +71,7 @@ OFTEN_LATELY: Final = 5
 # If turns differ so much that a window is that noisy (as a share of a turn), windows get twice as long, until
 NOISY: Final = 0.05
 LONGEST: Final = 16  # times as long.
-SINGLE: Final = 0.5  # a rank that has so much of what is lost is the cause
+OF_ONE: Final = 0.5  # a rank that has so much of what is lost is the cause
 SHARES: Final = 8
 
 
@@ -83,12 +94,13 @@ class Detector:
         """Nothing is known (any more)."""
         self._before: int | None = None  # steps of earlier attempts,
         self._first = 0  # and when the first look at this one was, ns
-        self._start: Observation | None = None  # of the present window,
-        self._short: Observation | None = None  # and of the present one of the shortest length
+        self._start: Observation | None = None  # of the present window of the shortest length
+        self._gathered: list[Window] = []  # of these, that are going to be one
         self._warm = 0
-        self._usual, self._episodes = Usual(), Episodes(2 * self.limits.window)
+        self._usual, self._typical, self._episodes = Usual(), Typical(), Episodes(2 * self.limits.window)
         self._slow_until = dict[Source, int]()  # of phases with an incident, when the latest slow one was over, ns
         self._lately: deque[Window] = deque(maxlen=LATELY)
+        self._phases: deque[frozenset[Source]] = deque(maxlen=LATELY * LONGEST)  # of the latest, shortest windows
         self._uncounted = deque[Window]()
         self._sum = self._recovery = 0.0
         self._suspects: list[Window] = []  # since the sum began to grow
@@ -116,28 +128,29 @@ class Detector:
         if now.since_step is None:
             return list(changed.values())
         self._look_for_hang(now, before, changed)
-        if self._start is None or self._short is None:
+        if self._start is None:
             if now.steps > self._before:
-                self._start = self._short = now
+                self._start = now
             return list(changed.values())
-        if now.at - self._short.at >= self.limits.window and now.steps > self._short.steps:
-            shortest = between(self._short, now)
+        if now.at - self._start.at >= self.limits.window and now.steps > self._start.steps:
+            shortest = self._typical.separate(between(self._start, now), now.excess)
+            self._start = now
             self._episodes.add(shortest)
+            self._phases.append(frozenset(shortest.phases()))
             self._uncounted.append(shortest)
             if len(self._uncounted) > LATELY:  # what goes on lately may be what is wrong
                 earlier = self._uncounted.popleft()
                 if not (self._suspects or self.open):
                     self._usual.count(earlier)
-            self._short = now
-        if now.at - self._start.at >= self.limits.window * self._length and now.steps > self._start.steps:
-            window = between(self._start, now)
-            self._start = now
-            if self._spoilt:
-                self._spoilt = (IncidentKind.HANG, None) in self.open
-            elif self._warm < WARM_UP:
-                self._warm += 1
-            else:
-                self._compare(window, changed)
+            self._gathered.append(shortest)
+            if now.at - self._gathered[0].begin >= self.limits.window * self._length:
+                window, self._gathered = joined(self._gathered), []
+                if self._spoilt:
+                    self._spoilt = (IncidentKind.HANG, None) in self.open
+                elif self._warm < WARM_UP:
+                    self._warm += 1
+                else:
+                    self._compare(window, changed)
         self._look_for_episodes(now, changed)
         return list(changed.values())
 
@@ -180,7 +193,7 @@ class Detector:
         if steps == self._before:  # the first one of this attempt
             return limits.unknown
         lasted = self._lasted.get(phase, ())
-        if phase.category in _LOOPING or (phase in self._usual.parts and max(lasted, default=0) < limits.hang):
+        if phase.whole in LOOPING or (phase in self._usual.parts and max(lasted, default=0) < limits.hang):
             # Something may be in some steps that nothing tells of, such as an evaluation; one long step may have hung.
             return max(known, round(LONG * lasted[0])) if len(lasted) > 1 else known
         return max(known, HANG_FACTOR * lasted[-1]) if lasted else limits.unknown
@@ -200,10 +213,14 @@ class Detector:
         if not usual.known:
             usual.add([window])
             return
-        often = Counter(source for one in self._lately for source in one.phases())
+        recent = [*self._phases][-LATELY * self._length :]
+        often = Counter(source for phases in recent for source in phases)
         since = self._suspects[0].begin if self._suspects else self._lately[0].begin
-        new = {one for one, count in often.items() if count >= OFTEN_LATELY and usual.seldom(one)}
+        new = {one for one, count in often.items() if count >= OFTEN_LATELY * self._length and usual.seldom(one)}
         new -= {one for one in new if self._episodes.known(one, since)}
+        # What is "single" in one window after the other no longer is.
+        in_a_row = frozenset[Source]().union(*recent[-1:]).intersection(*recent[-ROW:])
+        new |= {one for one in in_a_row if one != one.whole and usual.seldom(one)}
         if key in self.open:
             parts = self._parts | new
             self._go_on(window, self._excess(window, parts), parts, changed)
@@ -287,10 +304,12 @@ class Detector:
     # --- phases that are no part of the turns -------------------------------------------------------------------------
 
     def _look_for_episodes(self, now: Observation, changed: dict[int, Incident]) -> None:
-        start, episodes = self._short, self._episodes
+        start, episodes = self._start, self._episodes
         pending = Counter[Source]() if start is None or now is start else between(start, now).phases()
         present = dict.fromkeys(pending, (now.at, 0)) | episodes.open
         for source in present.keys() - self._usual.parts:
+            if source != source.whole:
+                continue  # that it is there now and then is a guess; if it takes too long, the step or load hangs
             begin, length = present[source]
             length += pending[source]
             if not episodes.too_long(source, length):
@@ -364,9 +383,11 @@ def _cause(shares: Sequence[Share]) -> Source:
     """Return what most of the lost time went to: of one rank, if that has most of it."""
     phases = Counter[Source]()
     for share in shares:
-        phases[share.source.phase] += share.lost  # also less: of many ranks, each has more than usual now and then
+        phases[share.source.phase.whole] += (
+            share.lost
+        )  # also less: of many ranks, each has more than usual now and then
     if not phases:
         return Source(STEP)
     phase, lost = phases.most_common(1)[0]
-    single = next(share for share in shares if share.source.phase == phase)
-    return single.source if single.lost >= SINGLE * lost else phase
+    most = next(share for share in shares if share.source.phase.whole == phase)
+    return most.source.whole if most.lost >= OF_ONE * lost else phase

@@ -18,6 +18,9 @@ from otel_goodput.semconv import Category
 
 STEP: Final = "step"  # in place of a category: the own time of steps, whatever becomes of them
 _STEPS: Final = frozenset({Category.PRODUCTIVE, Category.WASTED_PROGRESS})
+# In place of a custom name: by how much single ones take longer than usual. Often there is something in them that
+# happens now and then and that nothing tells of, such as an evaluation in a step.
+SINGLE: Final = "single"
 
 
 class Source(NamedTuple):
@@ -32,6 +35,11 @@ class Source(NamedTuple):
         """The same, whichever rank's it is."""
         return self._replace(rank=NOBODY)
 
+    @property
+    def whole(self) -> Source:
+        """The same, not only what single ones take longer than usual."""
+        return self._replace(name="") if self.name == SINGLE and self.category != Category.CUSTOM else self
+
 
 class Observation(NamedTuple):
     """What an account says at one moment.
@@ -45,6 +53,8 @@ class Observation(NamedTuple):
         doing: what goes on now; None: whatever grows.
         setbacks: of the latest attempts, how many in a row began where the one before them had begun: without progress.
         setback: when the first of these began, ns, and why the latest did.
+        excess: by how much single steps (``STEP``) and loads took far longer than usual so far, ns; has those of which
+            that is known.
     """
 
     at: int
@@ -55,6 +65,7 @@ class Observation(NamedTuple):
     doing: Source | None = None
     setbacks: int = 0
     setback: tuple[int, str] = (0, "")
+    excess: Mapping[str, int] = {}
 
 
 class Share(NamedTuple):
@@ -141,4 +152,9 @@ def observation(
         doing,
         row,
         setback,
+        {
+            STEP if category in _STEPS else category: spent
+            for category, spent in totals.excess.items()
+            if category in _STEPS or waits is None  # of a job, the length of single loads is not known
+        },
     )

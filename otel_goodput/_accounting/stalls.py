@@ -10,7 +10,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from otel_goodput._accounting import rules
-from otel_goodput._accounting.codec import COUNT, NUMBER, PHASE, TEXT, Each, Pairs, Row, State, field
+from otel_goodput._accounting.codec import (
+    COUNT,
+    NUMBER,
+    PHASE,
+    TEXT,
+    Blobs,
+    Each,
+    Pairs,
+    Part,
+    Row,
+    State,
+    Whole,
+    field,
+)
 from otel_goodput._accounting.stats import median
 from otel_goodput.semconv import PHASES
 
@@ -37,6 +50,61 @@ def limit_of(times: Sequence[int]) -> int:
     return max(rules.STALLED_FACTOR * usual, usual + rules.STALLED_SLACK)
 
 
+SINGLE: Final = 2  # one that takes more than so many times as long as usual is out of the ordinary,
+ROW: Final = 4  # unless so many do so in a row:
+SAMPLED: Final = (
+    64  # then they are usual, and anyway the latest ones are, which are looked at each time there are so many
+)
+_FIRST_SAMPLE: Final = 8
+
+
+class Singles(State):
+    """How much longer than usual single ones take: steps with an evaluation in them, or the first load of an epoch.
+
+    Attributes:
+        excess: by how much all that were out of the ordinary took longer than usual, ns.
+        usual: what the latest ones took, ns; 0 while it is not known.
+    """
+
+    excess: int = field(COUNT, 0)
+    usual: int = field(COUNT, 0, key="usual_time")
+    _latest: list[int] = field(Each(NUMBER, SAMPLED), make=list)
+    _due: int = field(Whole(1, SAMPLED + 1), _FIRST_SAMPLE)  # so many more, and what is usual is looked at again
+    _counted: int = field(COUNT, 0)
+    _row: list[int] = field(Each(NUMBER, ROW), make=list)
+
+    def add(self, times: Sequence[int], stalled: int = 0) -> None:
+        """Take how long the next ones took, ns; so much of it is counted as stalled."""
+        begin = 0
+        while begin < len(times):
+            part = times[begin : begin + self._due]
+            begin += len(part)
+            if self.usual and max(part) > SINGLE * self.usual:
+                for time in part:
+                    self._take(time, stalled)
+            elif self._row:
+                self._row = []
+            self._latest = [*self._latest, *part][-SAMPLED:]
+            self._counted += len(part)
+            self._due -= len(part)
+            if not self._due:
+                self.usual, self._due = median(self._latest), min(self._counted, SAMPLED)
+
+    def _take(self, time: int, stalled: int) -> None:
+        if time <= SINGLE * self.usual:
+            self._row = []
+            return
+        more = max(0, time - stalled - self.usual)
+        self.excess += more
+        self._row = [*self._row, more]
+        if len(self._row) == ROW:
+            self.excess -= sum(self._row)
+            self.usual, self._row = self.usual + median(self._row), []
+
+
+_NO_SINGLES: Final = Singles().to_plain(Blobs())
+
+
 class Loop(State):
     """The steps of one loop in one attempt.
 
@@ -45,6 +113,7 @@ class Loop(State):
         row, longs: the long ones among the latest steps, as long as all of them are long; the latest long ones.
         origin, distance: every `distance` steps from `origin` on, a step is a long one; a distance of 0: none is.
         long_times: own times of the latest of these, ns.
+        singles: steps that take longer than usual now and then.
     """
 
     times: list[int] = field(Each(COUNT, HELD), make=list)
@@ -53,6 +122,7 @@ class Loop(State):
     origin: int = field(NUMBER, 0)
     distance: int = field(COUNT, 0)
     long_times: list[int] = field(Each(COUNT, rules.USUAL_SAMPLE), make=list)
+    singles: Singles = field(Part(lambda: Singles), make=Singles, absent=_NO_SINGLES)
 
     def loaded(self) -> None:
         if self.distance and not self.long_times:
@@ -81,26 +151,27 @@ class Loop(State):
             return None
         return LongSteps(self.distance, median(self.long_times), median(self.times[-rules.USUAL_SAMPLE :]))
 
-    def extend(self, times: Sequence[int]) -> None:
-        """Take completed steps, none of which is near its limit."""
+    def extend(self, times: Sequence[int], stalled: int = 0) -> None:
+        """Take completed steps, none of which is near its limit; or a single one, of which so much stalled, ns."""
         self.times += times
+        self.singles.add(times, stalled)
         if len(self.times) > HELD:
             del self.times[: -rules.USUAL_SAMPLE]
         if self.row:
             self.row = []
 
-    def complete(self, number: int, took: int, *, stalled: bool, fixed: int) -> Sequence[int]:
-        """Take a completed step that owned `took` ns, part of them stalled if `stalled`; its limit is `fixed`, or 0.
+    def complete(self, number: int, took: int, *, stalled: int, fixed: int) -> Sequence[int]:
+        """Take a completed step that owned `took` ns, of which so many `stalled`; its limit is `fixed`, or 0.
 
         Returns the numbers of the long steps that are usual after all.
         """
         if took > rules.STALLED_SLACK and self.recurs(number) and took > limit_of(self.times):
             self.long_times = [*self.long_times, took][-rules.USUAL_SAMPLE :]
         if not stalled or fixed:
-            self.extend((took,))
+            self.extend((took,), stalled)
             return ()
         row = [*self.row, (number, took)]
-        self.extend((took,))
+        self.extend((took,), stalled)
         self.row = row
         self.longs = [*self.longs, (number, took)][-rules.STALLED_RECURRING :]
         if len(row) == rules.STALLED_FROM:
@@ -131,19 +202,28 @@ class LongPhase(NamedTuple):
 
 
 _NAMED: Final = Row(PHASE, TEXT)
+_LOADS: Final = rules.DATA_LOADING, ""
 
 
 class LongPhases(State):
-    """Compares each phase that held up training with the latest ones of its name."""
+    """Compares each phase that held up training with the latest ones of its name.
+
+    Attributes:
+        too_long: those that took longer than their limit, by phase and name.
+        loads: data loads that take longer than usual now and then.
+    """
 
     too_long: dict[tuple[int, str], LongPhase] = field(
         Pairs(_NAMED, Row(COUNT, COUNT, COUNT, make=LongPhase._make), GROUPS), make=dict, key="too_long"
     )
+    loads: Singles = field(Part(lambda: Singles), make=Singles, absent=_NO_SINGLES)
     _times: dict[tuple[int, str], list[int]] = field(Pairs(_NAMED, Each(NUMBER, 2 * SAMPLE), GROUPS), make=dict)
 
     def add(self, phase: int, name: str, lengths: Sequence[int]) -> None:
         """Take successive phases of one name that ended, and how long each took, ns."""
         key = phase, name
+        if key == _LOADS:
+            self.loads.add(lengths)
         times = self._times.get(key)
         if times is None:
             if len(self._times) >= GROUPS:

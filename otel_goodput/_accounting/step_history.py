@@ -519,8 +519,8 @@ class StepHistory(KeptSteps):
         if execution.stall is None and execution.net <= rules.STALLED_SLACK:
             loop.extend((execution.visible,))
             return
-        stalled = execution.stall is not None
-        took = execution.visible + (0 if execution.stall is None else execution.stall.net)
+        stalled = 0 if execution.stall is None else execution.stall.net
+        took = execution.visible + stalled
         for number in loop.complete(execution.number, took, stalled=stalled, fixed=execution.fixed):
             index = self.progress.index_above(number) - 1
             stall = self.stalls.get(index)

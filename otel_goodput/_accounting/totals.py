@@ -129,6 +129,7 @@ class Brief(NamedTuple):
     history: Sequence[Disruption]
     recompilations: int
     recompiled: Mapping[str, int]
+    excess: Mapping[str, int]
 
 
 @dataclass(frozen=True, repr=False)
@@ -147,6 +148,8 @@ class Totals:
         first_step: from the start of the latest job to the end of its first completed step; None before that.
         long_phases: loads, saves, restores and custom phases that took far longer than usual, by phase and name.
         long_steps: of the latest loop, if long steps recur in it.
+        excess: by how much single steps (``Category.PRODUCTIVE``) and loads, each of which took far longer than usual,
+            did so, ns: of steps in the latest attempt, whatever became of them.
         since_step: time since a step completed, or since the job began if none has in it; None while no job is open.
         in_step: time is a step's now, and not that of loading, a save or anything else.
         suspended: how long the machine was suspended meanwhile; that is in no category.
@@ -211,6 +214,7 @@ class Totals:
     suspended: int = 0
     long_steps: LongSteps | None = None
     long_phases: Mapping[tuple[int, str], LongPhase] = field(default_factory=dict)
+    excess: Mapping[str, int] = field(default_factory=dict)
     since_step: int | None = None
     in_step: bool = False
     last_given: int | None = None

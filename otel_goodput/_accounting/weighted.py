@@ -115,7 +115,7 @@ def weighted_totals(parts: Sequence[tuple[int, Totals]], of_steps: int | None = 
         "suspended": sum(weight * totals.suspended for weight, totals in parts),
     }
     whole = shared(times, max(0, at - min(begins)) if begins else 0)
-    spans = [span for span, _ in first.rolling]
+    spans, weights = [span for span, _ in first.rolling], sum(weight for weight, _ in parts)
     of_loop: dict[str, Any] = {name: getattr(furthest, name) for name in _OF_LOOP}
     return replace(
         first,
@@ -140,6 +140,10 @@ def weighted_totals(parts: Sequence[tuple[int, Totals]], of_steps: int | None = 
             for index, span in enumerate(spans)
         ],
         recent=_recent(parts),
+        excess={
+            category: sum(weight * totals.excess.get(category, 0) for weight, totals in parts) // max(1, weights)
+            for category in first.excess
+        },
         at_risk=max(totals.at_risk for totals in all_),
         skewed_clocks=any(totals.skewed_clocks for totals in all_),
         observed=any(totals.observed for totals in all_),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from otel_goodput._accounting.incidents import STEP, Incident
+from otel_goodput._accounting.incidents import SINGLE, STEP, Incident
 from otel_goodput._accounting.ranks import NOBODY
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_duration, format_moment, percent
@@ -69,8 +69,16 @@ _IN_TURN: Final = frozenset({STEP, Category.DATA_LOADING, Category.OTHER, Catego
 
 
 def _cause(one: Mapping[str, Any]) -> str:
-    what = f"{one['cause']} {one['phase']}".strip()
+    what = _SINGLE.get((one["cause"], one["phase"])) or f"{one['cause']} {one['phase']}".strip()
     return what if one["rank"] is None else f"{what} of rank {one['rank']}"
+
+
+# By how much single ones take longer than usual.
+_SINGLE: Final = {
+    (STEP, SINGLE): "single long steps",
+    (Category.DATA_LOADING, SINGLE): "single long loads",
+    (Category.OTHER, SINGLE): "single long times between steps",
+}
 
 
 def section(report: Mapping[str, Any]) -> Iterator[str]:

@@ -1,7 +1,9 @@
 """Simulated jobs, as an account shows them every five seconds: without a fault, or with one of twelve.
 
 What is drawn: how long steps, loads, saves and evaluations take, how often they come, how much all of it varies, how
-many ranks there are and how they delay each other now and then. Single steps take far longer than others.
+many ranks there are and how they delay each other now and then. Single steps take far longer than others. If `untold`,
+something happens now and then that nothing tells of: in a step, as an evaluation; between steps; or in a load, as the
+first one of an epoch.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from otel_goodput._accounting.incident_detector import Detector
 from otel_goodput._accounting.incidents import STEP, Incident, Observation, Source
 from otel_goodput._accounting.ranks import NOBODY
 from otel_goodput._accounting.rules import NS
+from otel_goodput._accounting.stalls import Singles
 from otel_goodput.semconv import Category, IncidentKind
 
 EVERY_S = 5.0
@@ -60,6 +63,7 @@ class Job:
     loss: float = 0.15
     ranks: int = 0
     length: float = ENDS_S
+    untold: bool = False
     draw: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -74,6 +78,11 @@ class Job:
         self.save_every, self.save = draw.choice((60.0, 97.0, 240.0)), draw.uniform(0.5, 30.0)
         self.evaluate_every, self.evaluation = draw.choice((113.0, 310.0)), draw.uniform(3.0, 60.0)
         self.culprit = draw.randrange(self.ranks) if self.ranks > 1 else NOBODY
+        self.burst = draw.choice((STEP, STEP, Category.OTHER, Category.DATA_LOADING)) if self.untold else ""
+        self.burst_every = 10 ** draw.uniform(1.2, 2.4)
+        self.burst_length = min(25.0, self.burst_every * draw.uniform(0.03, 0.3))
+        if self.burst == Category.DATA_LOADING:
+            self.load = self.load or 0.02 * self.step
 
     @property
     def expected(self) -> Fault:
@@ -84,6 +93,7 @@ class Job:
         draw, times, now, looked = self.draw, Counter[Source](), 0.0, EVERY_S
         steps, stepped, saved, evaluated = 0, 0.0, 0.0, 0.0
         doing: Source | None = None
+        burst, singles = 0.0, {STEP: Singles(), Category.DATA_LOADING: Singles()}
 
         def spend(source: Source, length: float) -> Iterator[Observation]:
             nonlocal now, looked
@@ -95,7 +105,9 @@ class Job:
                 if self.fault == "attempts make no progress" and now >= BEGINS_S:
                     setbacks = 3
                 setback = (round(BEGINS_S * NS), self.expected.name) if setbacks else (0, "")
-                yield Observation(round(now * NS), 0, steps, dict(times), since, doing, setbacks, setback)
+                # Of single loads of the others, a job's account does not know how long they took.
+                excess = {one: known.excess for one, known in singles.items() if one == STEP or self.ranks == 1}
+                yield Observation(round(now * NS), 0, steps, dict(times), since, doing, setbacks, setback, excess)
             times[source] += round(length * NS)
             now += length
 
@@ -109,8 +121,14 @@ class Job:
         while now < self.length:
             fault = self.fault if now >= BEGINS_S else ""
             more = self.loss * turn * draw.uniform(0.9, 1.1)
+            now_and_then = 0.0
+            if self.burst and now - burst > self.burst_every:
+                burst, now_and_then = now, self.burst_length * draw.uniform(0.9, 1.1)
             if self.load:
-                yield from spend(rank(Category.DATA_LOADING), self.load * math.exp(draw.gauss(0.0, self.load_noise)))
+                length = self.load * math.exp(draw.gauss(0.0, self.load_noise))
+                length += now_and_then if self.burst == Category.DATA_LOADING else 0.0
+                yield from spend(rank(Category.DATA_LOADING), length)
+                singles[Category.DATA_LOADING].add([round(length * NS)])
             if fault == "the input is slow":
                 yield from spend(rank(Category.DATA_LOADING), more)
             elif fault == "the input of a rank is slow":
@@ -126,6 +144,7 @@ class Job:
             length = self.step * max(0.3, 1.0 + draw.gauss(0.0, self.noise) + self.wave * math.sin(now / 170.0))
             if draw.random() < 0.002:
                 length *= draw.uniform(1.5, 6.0)
+            length += now_and_then if self.burst == STEP else 0.0
             if fault == "steps are slow":
                 length += more
             if fault in ("all ranks hang in a step", "a rank is stopped"):
@@ -136,7 +155,9 @@ class Job:
             yield from spend(Source(Category.IN_FLIGHT), length)
             times[Source(STEP)] += times.pop(Source(Category.IN_FLIGHT))
             steps, stepped = steps + 1, now
+            singles[STEP].add([round(length * NS)])
             lost = more if fault == "time is lost between steps" else 0.0
+            lost += now_and_then if self.burst == Category.OTHER else 0.0
             if self.other or lost:
                 yield from spend(Source(Category.OTHER), self.other + lost)
             if now - saved > self.save_every:

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from timelines import replay, timeline_totals
 
 from otel_goodput._accounting import rules
+from otel_goodput._accounting.codec import Blobs
 from otel_goodput._accounting.ledger import Ledger
+from otel_goodput._accounting.stalls import Singles
 from otel_goodput.reports.text import doubts
 from otel_goodput.reports.timeline import Timeline, account_timeline
 
@@ -330,3 +332,25 @@ def test_of_loads_saves_and_custom_phases_the_excess_is_flagged() -> None:
         assert (figures["seconds"]["data_loading"], figures["seconds"]["custom"]) == (309, {"eval": 309})
     (note,) = [note for note in doubts(figures) if note.kind == "long phases"]
     assert "1 x eval (longest" in note.text
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=300), st.lists(st.integers(1, 90), min_size=1, max_size=30))
+def test_what_single_steps_take_longer_does_not_depend_on_how_many_are_taken_at_once(
+    times: list[int], sizes: list[int]
+) -> None:
+    one_by_one, together = Singles(), Singles()
+    for time in times:
+        one_by_one.add([time])
+    rest, sizes = times, [*sizes, len(times)]
+    for size in sizes:
+        together.add(rest[:size])
+        rest = rest[size:]
+    assert one_by_one.to_plain(Blobs()) == together.to_plain(Blobs())
+
+
+def test_an_evaluation_in_a_step_is_apart_and_steps_that_stay_longer_are_not() -> None:
+    singles = Singles()
+    singles.add([100] * 50 + [4_000] + [100] * 50)
+    assert (singles.excess, singles.usual) == (3_900, 100)
+    singles.add([450] * 10)
+    assert (singles.excess, singles.usual) == (3_900, 450)
