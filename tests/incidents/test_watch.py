@@ -51,7 +51,7 @@ def test_a_slowdown_is_a_span_an_event_three_metrics_and_a_section_of_the_report
             assert not points(run, semconv.INCIDENT_ACTIVE) and not run.report().to_json()["incidents"]
             steps(run, 100, 1.0, 0.5)
             what = {KIND: IncidentKind.SLOWDOWN, CAUSE: Category.DATA_LOADING}
-            place = {semconv.GOODPUT_RANK: "", semconv.GOODPUT_INCIDENT_LINE: ""}
+            place = {semconv.GOODPUT_RANK: "", semconv.GOODPUT_INCIDENT_PHASE: "", semconv.GOODPUT_INCIDENT_LINE: ""}
             assert points(run, semconv.INCIDENT_ACTIVE) == [(1, {**what, **place})]
             assert points(run, semconv.INCIDENT_COUNT) == [(1, what)]
             ((cost, about),) = points(run, semconv.INCIDENT_COST)
