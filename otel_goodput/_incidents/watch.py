@@ -42,6 +42,7 @@ class Listener(Protocol):
 
 
 PATIENCE: Final = 3  # looks for which the opening of a hang is held back until it is known where it stands
+MISSED: Final = 3  # looks, and the account of a job may be old
 RECOMPILED: Final = 3  # functions that are named
 
 
@@ -84,7 +85,10 @@ class IncidentWatch:
         now = self._tracer.clock()
         if now < self._due or (job_span := self._tracer.traces.job_span) is None:
             return
+        missed = 0 < self._due < now - MISSED * self._every
         self._due = now + self._every
+        if missed and self._process_count > 1:
+            return  # this process was stopped: the others know better what went on meanwhile, and tell in a moment
         if not self._caught_up:
             self._catch_up()
         if not job_span.is_recording():  # the job is over, and so is what was wrong with it

@@ -196,8 +196,8 @@ class Recorder(Phases):
             if meter_provider is not None or pipelines.readers or config.metric_readers:
                 live.hear(self._durations)
         elif self._ranks is not None:
-            published = partial(self._figures, published=True)
-            self._ranks.listen(Deputy(config, self._ranks, pipelines, resource, self.meter_provider, published))
+            published = partial(self._figures, published=True), live.incidents.all
+            self._ranks.listen(Deputy(config, self._ranks, pipelines, resource, self.meter_provider, *published))
         self._keeper.start()
         if not self._in_memory:
             emitter.start()
