@@ -62,7 +62,8 @@ def train(args: argparse.Namespace) -> None:
         held_out = text.held_out(4)
         options = ocp.CheckpointManagerOptions(max_to_keep=3, create=True)
         manager = ocp.CheckpointManager((args.directory / "checkpoints").resolve(), options=options)
-        state = jax.jit(first_state, static_argnums=0)(args.seed)
+        # On that device, as what is restored is: a step that is compiled for it is the same one then.
+        state = jax.device_put(jax.jit(first_state, static_argnums=0)(args.seed), device)
         step_function = jax.jit(train_step, donate_argnums=0)
         eval_function = jax.jit(eval_step)
 
