@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from opentelemetry import trace as trace_api
-from opentelemetry.trace import NonRecordingSpan, SpanContext, Tracer
+from opentelemetry.trace import Link, SpanContext
 from opentelemetry.util import types
 
 from otel_goodput import semconv
@@ -16,8 +15,10 @@ from otel_goodput._accounting.job import OpenNow
 from otel_goodput._accounting.ranks import NOBODY, STEP_TIME
 from otel_goodput._accounting.totals import Brief
 from otel_goodput._journal.incidents import IncidentSheet
+from otel_goodput._journal.rundir import profile_name
 from otel_goodput._live.live_job import LATE_NS, JobBrief
-from otel_goodput._recording.ids import job_span_context
+from otel_goodput._recording.finished import watched_span
+from otel_goodput._recording.ids import job_span_context, watched_span_context
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import contain, containing
 from otel_goodput._settings.config import Config
@@ -31,6 +32,10 @@ logger = redacting_logger("otel_goodput")
 Briefs = Callable[[], "tuple[Brief, JobBrief | None] | None"]
 # Adds what else is known of an incident that opens or goes on: its line, and sentences of evidence.
 Explain = Callable[[Incident], Incident]
+
+
+# Returns the profiles of an incident by its number, each with its rank and its number there.
+Taken = Callable[[int], "Sequence[tuple[int, int]]"]
 
 
 class Listener(Protocol):
@@ -51,18 +56,16 @@ class IncidentWatch:
 
     Args:
         config: the configuration in force.
-        tracer: of the job's phases, and `spans` of the provider in use: incidents are spans, too.
+        tracer: of the job's phases: incidents are spans, too.
         sheet: keeps the incidents.
         briefs: returns what is looked at.
     """
 
-    def __init__(
-        self, config: Config, tracer: PhaseTracer, spans: Tracer, sheet: IncidentSheet, briefs: Briefs
-    ) -> None:
+    def __init__(self, config: Config, tracer: PhaseTracer, sheet: IncidentSheet, briefs: Briefs) -> None:
         every = config.incidents or 0
         self._limits = Limits(window=every)
         self._every, self._process_count = every, config.process_count
-        self._tracer, self._spans, self._sheet, self._briefs = tracer, spans, sheet, briefs
+        self._tracer, self._sheet, self._briefs = tracer, sheet, briefs
         self._detector = Detector(self._limits)
         self._whole = False  # it is the account of all ranks
         self._due = 0
@@ -71,6 +74,7 @@ class IncidentWatch:
         self._listeners: list[Listener] = []
         self._held_back: dict[int, int] = {}  # incidents of which listeners do not know yet: looks left
         self._explainers: list[Explain] = []
+        self._taken: Taken = lambda _: ()
 
     def listen(self, listener: Listener) -> None:
         """Have `listener` hear of incidents."""
@@ -79,6 +83,10 @@ class IncidentWatch:
     def explain_by(self, explain: Explain) -> None:
         """Have `explain` add to incidents what else is known of them."""
         self._explainers.append(explain)
+
+    def link_by(self, taken: Taken) -> None:
+        """Have spans of incidents link to their profiles, which `taken` returns."""
+        self._taken = taken
 
     def tick(self) -> None:
         """Look if it is time to; for the keeper's thread."""
@@ -118,7 +126,8 @@ class IncidentWatch:
         self._caught_up = True
         traces = self._tracer.traces
         for incident in left:
-            self._export(incident, job_span_context(traces.run_id, traces.attempt - 1, traces.process), died=True)
+            job = job_span_context(traces.run_id, traces.attempt - 1, traces.process)
+            self._export(incident, job, traces.attempt - 1, died=True)
 
     def close(self) -> None:
         """Look a last time; what is still wrong ends with the job."""
@@ -154,19 +163,26 @@ class IncidentWatch:
             if (job := self._tracer.traces.job_span) is not None and job.is_recording():
                 job.add_event(semconv.GOODPUT_INCIDENT_EVENT, _attributes(incident), incident.opened)
         if incident.ended is not None:
-            self._export(incident, self._tracer.traces.job_context)
+            self._export(incident, self._tracer.traces.job_context, self._tracer.traces.attempt)
         if new:
             self._held_back[incident.number] = PATIENCE if incident.kind == IncidentKind.HANG else 0
         self._report(incident)
 
-    def _export(self, incident: Incident, job: SpanContext, *, died: bool = False) -> None:
-        """Make the span of an incident that is over; `died`: because its attempt died."""
+    def _export(self, incident: Incident, job: SpanContext, attempt: int, *, died: bool = False) -> None:
+        """Make the span of an incident of an `attempt` that is over; `died`: because its attempt died."""
         attributes = {**_attributes(incident), semconv.GOODPUT_INCIDENT_COST: incident.cost}
+        traces, emitter, links = self._tracer.traces, self._tracer.emitter, []
         if died:
             attributes[semconv.GOODPUT_INTERRUPTED] = True
-        context = trace_api.set_span_in_context(NonRecordingSpan(job))
-        span = self._spans.start_span(semconv.INCIDENT_SPAN, context, attributes=attributes, start_time=incident.began)
-        span.end(incident.ended)
+        for rank, number in () if died else self._taken(incident.number):
+            path = f"journal/{profile_name(attempt, rank, number)}"
+            attributes[semconv.GOODPUT_PROFILE_PATH] = path
+            context = watched_span_context(semconv.PROFILE_SPAN, traces.run_id, attempt, rank, number)
+            links.append(Link(context, {semconv.GOODPUT_PROFILE_PATH: path}))
+        identity, ended = (traces.run_id, attempt, traces.process), incident.ended or incident.began
+        times = incident.began, max(incident.began, ended)
+        kind, number = semconv.INCIDENT_SPAN, incident.number
+        emitter.emit(watched_span(kind, number, identity, job, emitter.resource, attributes, links, *times))
 
     def _report(self, incident: Incident) -> None:
         """Report the opening and the end of an incident to those who listen."""

@@ -138,6 +138,22 @@ def continued_span(layout: TraceLayout, number: int, before: int, resource: Reso
     return _span(semconv.CONTINUED_SPAN, context, parent, resource, attributes, links, moment, moment)
 
 
+def watched_span(
+    kind: str,
+    number: int,
+    identity: tuple[str, int, int],
+    parent: SpanContext,
+    resource: Resource,
+    attributes: Mapping[str, types.AttributeValue],
+    links: Sequence[Link],
+    start: int,
+    end: int,
+) -> PhaseReadableSpan:
+    """Return the span of an incident or a profile; `kind` is its name. `identity`: run, attempt, whose it is."""
+    context = ids.watched_span_context(kind, *identity, number)
+    return _span(kind, context, parent, resource, attributes, links, start, end)
+
+
 def _span(
     name: str,
     context: SpanContext,

@@ -19,7 +19,7 @@ from otel_goodput._incidents.watch import IncidentWatch
 from otel_goodput._journal import incidents
 from otel_goodput._journal.incidents import MOST, IncidentSheet, incidents_of, read_incidents
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._recording.ids import job_span_context
+from otel_goodput._recording.ids import job_span_context, watched_span_context
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.semconv import Category, IncidentKind
 
@@ -90,6 +90,24 @@ def test_a_hang_is_over_with_the_job() -> None:
         run.recorder.shutdown()
         (span,) = run.spans("incident")
         assert span.end_time is not None and (span.end_time - (span.start_time or 0)) / 1e9 == pytest.approx(150.0)
+
+
+def test_the_span_links_to_the_profiles_of_its_steps() -> None:
+    with testing.run() as run:
+        with goodput.job():
+            watch = run.recorder._observers.incidents
+            assert isinstance(watch, IncidentWatch)
+            watch.link_by({1: [(0, 1), (3, 2)]}.__getitem__)
+            steps(run, 100, 1.0)
+            steps(run, 100, 2.0)
+        run.recorder.shutdown()
+        (span,) = run.spans("incident")
+        profiles = (0, 1), (3, 2)
+        paths = [f"journal/a0000-p{rank:04d}-{number:06d}.profile" for rank, number in profiles]
+        assert [dict(link.attributes or {}) for link in span.links] == [{"goodput.profile.path": one} for one in paths]
+        assert (span.attributes or {})["goodput.profile.path"] == paths[-1]
+        known = [watched_span_context(semconv.PROFILE_SPAN, run.recorder.run_id, 0, *one) for one in profiles]
+        assert [link.context.span_id for link in span.links] == [one.span_id for one in known]
 
 
 def test_nothing_is_looked_for_if_nobody_wants_it() -> None:
