@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from opentelemetry.trace import Link, SpanContext
+from opentelemetry.trace import Link, Span, SpanContext
 from opentelemetry.util import types
 
 from otel_goodput import semconv
@@ -49,6 +51,7 @@ class Listener(Protocol):
 PATIENCE: Final = 3  # looks for which the opening of a hang is held back until it is known where it stands
 MISSED: Final = 3  # looks, and the account of a job may be old
 RECOMPILED: Final = 3  # functions that are named
+SHARE: Final = 100  # a look takes at most one part in so many of the time, also at many ranks that step apart
 
 
 class IncidentWatch:
@@ -69,6 +72,7 @@ class IncidentWatch:
         self._detector = Detector(self._limits)
         self._whole = False  # it is the account of all ranks
         self._due = 0
+        self._took = deque[int](maxlen=3)  # processor time of the latest looks, ns
         self._recompilations = 0
         self._caught_up = tracer.traces.attempt == 0 or not config.leads  # with what the attempt before left open
         self._listeners: list[Listener] = []
@@ -97,6 +101,12 @@ class IncidentWatch:
         self._due = now + self._every
         if missed and self._process_count > 1:
             return  # this process was stopped: the others know better what went on meanwhile, and tell in a moment
+        began = time.thread_time_ns()
+        self._look(now, job_span)
+        self._took.append(time.thread_time_ns() - began)
+        self._due = now + max(self._every, SHARE * min(self._took))  # once, the garbage collector may have taken long
+
+    def _look(self, now: int, job_span: Span) -> None:
         if not self._caught_up:
             self._catch_up()
         if not job_span.is_recording():  # the job is over, and so is what was wrong with it
