@@ -42,7 +42,19 @@ const ownKnown = new WeakMap(); // by the table of windows: what ownWindows() sa
 export function startOwnTimes(model, state) {
   const draw = () => drawOwnTimes(model, state, draw);
   watch(state, ["document", "range", "attempt", "process", "theme", "clock"], draw);
-  state.on(["model"], () => showOwnWords(model));
+  state.on(["model"], () => (takeLatest(model) ? draw() : showOwnWords(model)));
+}
+
+/** Add the window that has ended since the document was made; whether there is one. */
+export function takeLatest(model) {
+  const [own, latest] = [model.job?.own, model.own_latest];
+  if (!own || !latest) return false;
+  const windows = ownWindows(own);
+  const [begin, end] = [latest.begin, latest.end].map((moment) => Number(BigInt(moment) - BigInt(model.origin_ns)));
+  if (begin < windows[windows.length - 1].end) return false;
+  const ranks = latest.ranks.map(([rank, time, waiting, slow]) => [rank, { own: time, waiting, slow: Boolean(slow) }]);
+  windows.push({ ...latest, begin, end, bands: [latest.most, latest.nearly_all], ranks: new Map(ranks) });
+  return true;
 }
 
 /** Of each window of time: {begin, end, steps, turn (ns), usual, bands (thousandths), ranks: by rank {own, waiting, slow}}. */
