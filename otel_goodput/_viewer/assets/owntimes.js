@@ -240,8 +240,15 @@ function slowTable(model, choose) {
   return make("div", { class: "scroll short" }, table("Ranks that were slow in steps", SLOW_COLUMNS, rows, { id: "slow-table" }));
 }
 
-/** The same as the map has, for who reads it row by row; the latest window first. */
+/** The same as the map has, for who reads it row by row, made once it is unfolded. */
 function windowTable(model, windows) {
+  const mount = make("div", { class: "scroll" });
+  const fill = ({ target }) => target.open && !mount.childNodes.length && mount.append(windowRows(model, windows));
+  return make("details", { on: { toggle: fill } }, make("summary", { text: "As a table" }), mount);
+}
+
+/** The latest window first. */
+function windowRows(model, windows) {
   const rows = [...windows].reverse().map((one) => {
     const longest = [...one.ranks].sort(([, a], [, b]) => b.own - a.own).slice(0, OWN_LISTED);
     const texts = longest.map(([rank, { own, slow }]) => `rank ${rank} ${inTurn(own, one)} (+${pointsText(Math.max(0, own - one.usual) / 1000)}${slow ? ", slow" : ""})`);
@@ -254,12 +261,7 @@ function windowTable(model, windows) {
       inTurn(one.without, one),
     ];
   });
-  return make(
-    "details",
-    {},
-    make("summary", { text: "As a table" }),
-    make("div", { class: "scroll" }, table("Own times of ranks in steps, the latest first", WINDOW_COLUMNS, rows, { id: "own-times-table" })),
-  );
+  return table("Own times of ranks in steps, the latest first", WINDOW_COLUMNS, rows, { id: "own-times-table" });
 }
 
 function ownLegends(scale, few) {
