@@ -129,7 +129,6 @@ class Brief(NamedTuple):
     history: Sequence[Disruption]
     recompilations: int
     recompiled: Mapping[str, int]
-    first_step: int | None
     excess: Mapping[str, int]
 
 

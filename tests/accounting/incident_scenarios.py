@@ -107,8 +107,7 @@ class Job:
                 setback = (round(BEGINS_S * NS), self.expected.name) if setbacks else (0, "")
                 # Of single loads of the others, a job's account does not know how long they took.
                 excess = {one: known.excess for one, known in singles.items() if one == STEP or self.ranks == 1}
-                moment, spent = round(now * NS), dict(times)
-                yield Observation(moment, 0, steps, spent, since, doing, setbacks, setback, steps > 0, excess)
+                yield Observation(round(now * NS), 0, steps, dict(times), since, doing, setbacks, setback, excess)
             times[source] += round(length * NS)
             now += length
 

@@ -95,7 +95,6 @@ class Run:
                     stdout=stream,
                     stderr=stream,
                     stdin=subprocess.DEVNULL,
-                    extras="gcp" in options.get("exporters", ""),
                 )
         finally:
             os.close(notify)
