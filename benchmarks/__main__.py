@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
+PLACE = 4  # of what describes the machine: when, where, which system and which Python
 PREFACE = """\
 # What recording costs
 
@@ -33,8 +34,9 @@ def main() -> int:
         "--only",
         default="",
         metavar="LIST",
-        help="some of step,growth,imports,journal,ranks,exchange,integrations,watching; RESULTS.md stays",
+        help="some of step,growth,imports,journal,ranks,exchange,integrations,watching; RESULTS.md stays as it is",
     )
+    parser.add_argument("--write", action="store_true", help="with --only: their sections in RESULTS.md are new")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every value, for pyperf")
     options = parser.parse_args()
     try:
@@ -90,6 +92,10 @@ def main() -> int:
         on = "\n".join(f"- {what}: {value}" for what, value in described)
         RESULTS.write_text(f"{PREFACE}\n{on}\n{table.as_markdown(rows)}", encoding="utf-8")
         print(f"\nwritten to {RESULTS.name}", file=sys.stderr)
+    elif options.write and not options.fast:
+        note = f"Measured by itself: {'; '.join(f'{what} {value}' for what, value in described[:PLACE])}."
+        RESULTS.write_text(table.with_sections(RESULTS.read_text(encoding="utf-8"), rows, note), encoding="utf-8")
+        print(f"\nits sections are in {RESULTS.name}", file=sys.stderr)
     return 0
 
 

@@ -63,13 +63,26 @@ def as_text(rows: Sequence[Row]) -> str:
     return "\n".join(out) + "\n"
 
 
-def as_markdown(rows: Sequence[Row]) -> str:
-    """For a file: one table a group."""
+def as_markdown(rows: Sequence[Row], note: str = "") -> str:
+    """For a file: one table a group, below a `note` if there is one."""
     out: list[str] = []
     group = ""
     for row in rows:
         if row.group != group:
             group = row.group
-            out += ["", f"## {group}", "", "| | ratio | measured | target | |", "|---|---|---|---|---|"]
+            out += ["", f"## {group}", "", *([note, ""] if note else []), "| | ratio | measured | target | |"]
+            out.append("|---|---|---|---|---|")
         out.append("| " + " | ".join(row.cells()) + " |")
     return "\n".join(out) + "\n"
+
+
+def with_sections(text: str, rows: Sequence[Row], note: str) -> str:
+    """Return the `text` of a file with the groups of these rows in place of those that it has, or at its end.
+
+    `note`: when and where they were measured, which is not what the file says of the others.
+    """
+    before, *sections = text.split("\n## ")
+    held = {section.partition("\n")[0]: section.rstrip("\n") for section in sections}
+    _, *new = as_markdown(rows, note).split("\n## ")
+    held.update((section.partition("\n")[0], section.rstrip("\n")) for section in new)
+    return "\n\n## ".join([before.rstrip("\n"), *held.values()]) + "\n"

@@ -140,18 +140,24 @@ def checks(
 
     by_step: dict[int, list[float]] = {}
     stopwatch: dict[int, float] = {}
+    saved: dict[tuple[int, int], float] = {}  # by attempt and step, where the step after it says so
+    attempt, before = 0, -1
     for record in losses:
-        by_step.setdefault(record["step"], []).append(record["loss"])
-        stopwatch[record["step"]] = record["seconds"]
+        step = record["step"]
+        by_step.setdefault(step, []).append(record["loss"])
+        stopwatch[step] = record["seconds"]
+        attempt += step <= before
+        saved[attempt, before] = record.get("saved", 0.0)
+        before = step
     # The first step of each attempt compiles, which is start-up; so is what else it takes far longer than the others.
     watched = sum(stopwatch.values()) - compiling
     warming = max(0.0, stopwatch[first.steps[0]] + stopwatch[second.steps[0]] - compiling)
-    # A busy machine may halt a step where its stopwatch does not run. Those that save or evaluate say nothing of that.
+    # A busy machine may halt a step where neither of its stopwatches runs.
     halted = sum(
-        max(0.0, following - start - stopwatch[step])
-        for attempt in (first, second)
-        for step, (start, following) in zip(attempt.steps, pairwise(attempt.step_starts), strict=False)
-        if (step + 1) % saving_every(count) and (attempt is second or step < second.steps[0])
+        max(0.0, following - start - stopwatch[step] - saved[number, step])
+        for number, each in enumerate((first, second))
+        for step, (start, following) in zip(each.steps, pairwise(each.step_starts), strict=False)
+        if (number, step) in saved and (each is second or step < second.steps[0])
     )
     productive = report["seconds"]["productive"]
     yield Check(

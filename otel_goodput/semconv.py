@@ -84,6 +84,8 @@ CONTINUED_SPAN: Final = "continued"
 PHASES_SUMMARY_SPAN: Final = "phases"
 # An `incident` span lasts as long as something was wrong with the job; it is not a phase.
 INCIDENT_SPAN: Final = "incident"
+# A `profiled` span lasts as long as a profile was taken. Spans of steps in that time link to it, and it to them.
+PROFILE_SPAN: Final = "profiled"
 
 ELASTIC_SLICE_DOWN: Final = "slice_down"
 ELASTIC_SCALE_UP: Final = "scale_up"
@@ -271,9 +273,11 @@ GOODPUT_NOTICE_SOURCE: Final = _span(
 GOODPUT_NOTICE_VALUE: Final = _span(
     "goodput.notice.value", "event `goodput.notice` of job", "the metadata server's value"
 )
-_PROFILE: Final = "event `goodput.profile` of job"
+_PROFILE: Final = "profiled; event `goodput.profile` of job"
 GOODPUT_PROFILE_CAUSE: Final = _span("goodput.profile.cause", _PROFILE, "why it was taken")
-GOODPUT_PROFILE_PATH: Final = _span("goodput.profile.path", _PROFILE, "its file, within the run's folder")
+GOODPUT_PROFILE_PATH: Final = _span(
+    "goodput.profile.path", f"{_PROFILE}; incident, of the latest", "its file, within the run's folder"
+)
 GOODPUT_PROFILE_FUNCTION: Final = _span(
     "goodput.profile.function", f"{_PROFILE}, if one grew", "the function whose share of the time grew most"
 )

@@ -7,7 +7,8 @@ ask for, the interpreter's startup is missing, and at its end modules are not to
 matters use subprocess.
 
 What is forked has one thread and has configured nothing. There is at most one of each kind, which all workers of a run
-of pytest-xdist share: `core` has imported OpenTelemetry's SDK and all of this package, `jax` also jax, optax and Orbax.
+of pytest-xdist share: `core` has imported OpenTelemetry's SDK and all of this package, `jax` also jax, optax and Orbax,
+`extras` also what exports to Google Cloud and by OTLP, and what serves the page.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import IO, Any, TextIO
@@ -34,14 +35,27 @@ from typing import IO, Any, TextIO
 SDK = ("opentelemetry.sdk.metrics", "opentelemetry.sdk.trace.export", "opentelemetry.sdk._logs")
 LIBRARY = ("asyncio", "importlib.metadata", "importlib.resources", "urllib.request")
 PROTO = ("opentelemetry.proto.collector.trace.v1.trace_service_pb2",)
-IMPORTED = {"core": (*SDK, *LIBRARY, *PROTO), "jax": ("jax", "jax.numpy", "optax", "orbax.checkpoint")}
+GOOGLE = (
+    *("opentelemetry.exporter.cloud_trace", "opentelemetry.exporter.cloud_monitoring"),
+    *("google.auth.transport.grpc", "google.auth.transport.requests"),
+)
+OTLP = (
+    "opentelemetry.exporter.otlp.proto.grpc.trace_exporter",
+    "opentelemetry.exporter.otlp.proto.grpc.metric_exporter",
+)
+SERVE = ("starlette.applications", "starlette.middleware.gzip", "starlette.responses", "uvicorn")
+IMPORTED = {
+    "core": (*SDK, *LIBRARY, *PROTO),
+    "extras": (*GOOGLE, *OTLP, *SERVE),
+    "jax": ("jax", "jax.numpy", "optax", "orbax.checkpoint"),
+}
 # A test may set another one for itself. Python's tempfile would keep what it found, also for the forks.
 PLACE = Path(os.environ.get("TMPDIR") or "/tmp")
 _NUMBER = struct.Struct("=i")
 
 
 class Process:
-    """A ``subprocess.Popen`` of this Python; `jax`: the program uses jax, so it may have been imported already."""
+    """A ``subprocess.Popen`` of this Python; `jax`, `extras`: it uses that, so it may have been imported."""
 
     def __init__(
         self,
@@ -56,6 +70,7 @@ class Process:
         start_new_session: bool = False,
         pass_fds: Sequence[int] = (),
         jax: bool = False,
+        extras: bool = False,
     ) -> None:
         self.args = [*map(str, command)]
         assert self.args[0] == sys.executable
@@ -92,7 +107,7 @@ class Process:
             "descriptors": [0, 1, 2, *pass_fds],
         }
         try:
-            self._status = _origin("jax" if jax else "core").fork(request, [*given, *pass_fds])
+            self._status = _origin("jax" if jax else "extras" if extras else "core").fork(request, [*given, *pass_fds])
         finally:
             for descriptor in passed:
                 os.close(descriptor)
@@ -456,8 +471,9 @@ def _main(descriptor: int, kind: str) -> None:
     import otel_goodput
 
     del sys.path[0]  # the folder of the tests
-    for name in IMPORTED["core"] + (IMPORTED["jax"] if kind == "jax" else ()):
-        import_module(name)
+    for name in dict.fromkeys(IMPORTED["core"] + IMPORTED[kind]):
+        with suppress(ModuleNotFoundError) if kind == "extras" else nullcontext():
+            import_module(name)
     package = Path(otel_goodput.__path__[0])
     for path in sorted(package.rglob("*.py")):  # none needs more than the SDK, see tests/layout/test_layers.py
         name = ".".join(("otel_goodput", *path.relative_to(package).with_suffix("").parts))

@@ -62,7 +62,8 @@ def train(args: argparse.Namespace) -> None:
         held_out = text.held_out(4)
         options = ocp.CheckpointManagerOptions(max_to_keep=3, create=True)
         manager = ocp.CheckpointManager((args.directory / "checkpoints").resolve(), options=options)
-        state = jax.jit(first_state, static_argnums=0)(args.seed)
+        # On that device, as what is restored is: a step that is compiled for it is the same one then.
+        state = jax.device_put(jax.jit(first_state, static_argnums=0)(args.seed), device)
         step_function = jax.jit(train_step, donate_argnums=0)
         eval_function = jax.jit(eval_step)
 
@@ -79,6 +80,7 @@ def train(args: argparse.Namespace) -> None:
         return float(np.mean([eval_function(state, tokens) for tokens in held_out]))
 
     with (args.directory / "losses.jsonl").open("a", buffering=1) as losses:
+        saved = 0.0  # seconds of the latest step's save and evaluation
         for step, tokens in goodput.steps(text.prefetched(start, args.steps), start=start):
             if args.progress_fd is not None:
                 os.write(args.progress_fd, b"%d\n" % step)
@@ -86,13 +88,15 @@ def train(args: argparse.Namespace) -> None:
             state, loss = step_function(state, tokens)
             # Waiting for the loss makes the host's clock correct for an asynchronous device.
             record: dict[str, Any] = {"step": step, "loss": float(loss), "seconds": time.perf_counter() - began}
-            losses.write(json.dumps(record | {"pid": os.getpid()}) + "\n")
+            losses.write(json.dumps(record | {"saved": saved, "pid": os.getpid()}) + "\n")
+            began = time.perf_counter()
             last = step == args.steps - 1
             if step % args.save_every == args.save_every - 1 or last:
                 with goodput.checkpoint_save(step):
                     manager.save(step, args=ocp.args.StandardSave(state))
             if step % args.eval_every == args.eval_every - 1 or last:
                 say(f"step {step:4}  loss {record['loss']:.3f}  held-out loss {evaluate(state):.3f}")
+            saved = time.perf_counter() - began
     with goodput.checkpoint_save(args.steps - 1):
         manager.close()
 

@@ -119,6 +119,7 @@ def brief_of(cursor: Cursor, at: int | None = None, long: LongPhases | None = No
         history=_history(cursor, startups),
         recompilations=cursor.recompilations,
         recompiled=_recompiled(cursor),
+        first_step=cursor.steps.first_step,
         excess=_excess(cursor, long),
     )
 

@@ -92,8 +92,7 @@ class Detector:
 
     def _begin(self) -> None:
         """Nothing is known (any more)."""
-        self._before: int | None = None  # steps of earlier attempts,
-        self._first = 0  # and when the first look at this one was, ns
+        self._first: int | None = None  # when the first look at this attempt was, ns
         self._start: Observation | None = None  # of the present window of the shortest length
         self._gathered: list[Window] = []  # of these, that are going to be one
         self._warm = 0
@@ -122,14 +121,14 @@ class Detector:
                 self._end(key, before.at if now.attempt != before.attempt else now.at, changed)
             self._begin()
         self._last = now
-        if self._before is None:
-            self._before, self._first = now.steps, now.at
+        if self._first is None:
+            self._first = now.at
         self._look_for_setbacks(now, changed)
         if now.since_step is None:
             return list(changed.values())
         self._look_for_hang(now, before, changed)
         if self._start is None:
-            if now.steps > self._before:
+            if now.stepped:
                 self._start = now
             return list(changed.values())
         if now.at - self._start.at >= self.limits.window and now.steps > self._start.steps:
@@ -181,16 +180,16 @@ class Detector:
         elif (IncidentKind.SLOWDOWN, doing.phase) in self.open:
             return  # that it takes too long is known
         # Not by what was before the first look: whoever records a job of the past gives its times.
-        elif now.at - max(since, self._first) > self._patience(doing, now.steps):
+        elif now.at - max(since, self._first or 0) > self._patience(doing, stepped=now.stepped):
             self._spoilt = True
             self._open(key, IncidentKind.HANG, doing, since, now.at, changed, cost=now.at - since)
 
-    def _patience(self, doing: Source, steps: int) -> int:
+    def _patience(self, doing: Source, *, stepped: bool) -> int:
         """How long a step may take to be completed while that goes on, ns."""
         limits, phase = self.limits, doing.phase
         usual = self._usual.turn or (fmean(turn(one, one.phases()) for one in self._lately) if self._lately else 0)
         known = max(limits.hang, round(HANG_FACTOR * usual))
-        if steps == self._before:  # the first one of this attempt
+        if not stepped:  # the first one of this job
             return limits.unknown
         lasted = self._lasted.get(phase, ())
         if phase.whole in LOOPING or (phase in self._usual.parts and max(lasted, default=0) < limits.hang):

@@ -53,6 +53,7 @@ class Observation(NamedTuple):
         doing: what goes on now; None: whatever grows.
         setbacks: of the latest attempts, how many in a row began where the one before them had begun: without progress.
         setback: when the first of these began, ns, and why the latest did.
+        stepped: a step was completed in the job that is open, or was the latest.
         excess: by how much single steps (``STEP``) and loads took far longer than usual so far, ns; has those of which
             that is known.
     """
@@ -65,6 +66,7 @@ class Observation(NamedTuple):
     doing: Source | None = None
     setbacks: int = 0
     setback: tuple[int, str] = (0, "")
+    stepped: bool = False
     excess: Mapping[str, int] = {}
 
 
@@ -152,6 +154,7 @@ def observation(
         doing,
         row,
         setback,
+        totals.first_step is not None,
         {
             STEP if category in _STEPS else category: spent
             for category, spent in totals.excess.items()

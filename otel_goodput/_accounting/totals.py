@@ -129,6 +129,7 @@ class Brief(NamedTuple):
     history: Sequence[Disruption]
     recompilations: int
     recompiled: Mapping[str, int]
+    first_step: int | None
     excess: Mapping[str, int]
 
 

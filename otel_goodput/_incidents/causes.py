@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting.incidents import Incident
@@ -67,6 +67,7 @@ class Causes:
         self._place, self._process, self._count, self._profiler = place, process, count, profiler
         self._latest = latest
         self._findings: dict[int, Finding] = {}  # by the number of the incident
+        self._taken: dict[int, list[tuple[int, int]]] = {}  # profiles, by the number of the incident
         self._looked: dict[int, tuple[int, float]] = {}  # how often, and when last, s, monotonic
         self._profiled: set[tuple[int, int]] = set()  # incidents, each with the rank
         self._waited = Counter[int]()  # looks at an incident whose rank is not known
@@ -87,6 +88,10 @@ class Causes:
         evidence = tuple(dict.fromkeys((*incident.evidence, *finding.evidence)))
         line = finding.line if finding.of in (NOBODY, source.rank) else ""
         return incident._replace(source=source, line=line or incident.line, evidence=evidence)
+
+    def taken(self, number: int) -> Sequence[tuple[int, int]]:
+        """Return the profiles of an incident, each with its rank and its number there."""
+        return tuple(self._taken.get(number, ()))
 
     # --- stacks -------------------------------------------------------------------------------------------------------
 
@@ -130,7 +135,9 @@ class Causes:
         if rank in (NOBODY, self._process):
             self._profiler.start(INCIDENT_SPAN, number, done=lambda profile, _: self._add(number, profile, rank))
         elif run is not None:
-            request = requests.make(REQUEST, attempt, [rank], cause=INCIDENT_SPAN, incident=number)
+            request = requests.make(
+                REQUEST, attempt, [rank], cause=INCIDENT_SPAN, incident=number, process=self._process
+            )
             with containing("the profile of another rank"):
                 requests.post(run, request)
                 self._requests[number] = request, rank
@@ -149,6 +156,8 @@ class Causes:
                 self._add(number, read_profile(run, attempt, rank, which), rank)
 
     def _add(self, number: int, profile: Profile, rank: int) -> None:
+        if profile.number:
+            self._taken.setdefault(number, []).append((self._process if rank == NOBODY else rank, profile.number))
         if profile.grown:
             where, of = (f"On rank {rank}, ", rank) if self._count > 1 else ("", NOBODY)
             text = f"{where}{growth(profile).rstrip('.')} (profile {profile.number})"

@@ -62,6 +62,7 @@ class Job(NamedTuple):
     seconds: float
     kind: str
     done: Callable[[Profile, str], object] | None
+    of: int  # the process that numbered the incident
 
 
 class Profiler:
@@ -75,7 +76,8 @@ class Profiler:
         step: returns the number of the latest step that has begun; below 0 before the first.
         mode: the option ``profile``.
         profiling: is told that a trace, which slows the steps, begins or is over.
-        announce: is given each profile that was taken, and the name of its file.
+        announce: is given each profile that was taken, the name of its file, and who numbered its incident.
+        mark: is told the number of a profile that begins, and when, ns; and when it is over, until then None.
     """
 
     def __init__(
@@ -87,11 +89,12 @@ class Profiler:
         step: Callable[[], int],
         mode: str,
         profiling: Callable[[bool], object] = lambda _: None,
-        announce: Callable[[Profile, str], object] = lambda *_: None,
+        announce: Callable[[Profile, str, int], object] = lambda *_: None,
+        mark: Callable[[int, int, int | None], object] = lambda *_: None,
     ) -> None:
         self._place, self._process, self._clock = place, process, clock
         self._thread, self._step, self._mode = thread, step, mode
-        self._profiling, self._announce = profiling, announce
+        self._profiling, self._announce, self._mark = profiling, announce, mark
         self._began = time.monotonic()
         self._spent = 0.0  # s of processor time, and of ending traces
         self._stop = threading.Event()
@@ -123,6 +126,7 @@ class Profiler:
         seconds: float = SECONDS,
         kind: str = "",
         done: Callable[[Profile, str], object] | None = None,
+        of: int | None = None,
     ) -> str:
         """Begin to profile the next `steps`, for `seconds` at most, without waiting for that.
 
@@ -132,13 +136,15 @@ class Profiler:
             kind: ``jax``, ``torch`` or ``sampler``; by default the sampler, or with the option ``trace`` the profiler
                 of the library in use.
             done: is given the profile and the name of its file, in a background thread.
+            of: the process that numbered the incident, by default this one.
 
         Returns:
             Why no profile is taken; empty if one is.
         """
         requested = cause == REQUEST
         kind = kind or (self._mode == PROFILE_TRACE and traces.used()) or SAMPLER
-        job = Job(cause, incident, max(1, min(steps, MOST_STEPS)), max(0.01, min(seconds, MOST_SECONDS)), kind, done)
+        steps, seconds = max(1, min(steps, MOST_STEPS)), max(0.01, min(seconds, MOST_SECONDS))
+        job = Job(cause, incident, steps, seconds, kind, done, self._process if of is None else of)
         with self._guard:
             if refused := self._refusal(requested):
                 return refused
@@ -170,13 +176,14 @@ class Profiler:
         """Carry out a request for a profile; see :class:`~otel_goodput._journal.requests.Inbox`."""
         of = request.parameters
         steps, seconds, kind = of.get("steps", STEPS), of.get("seconds", SECONDS), of.get("with", "")
-        cause, incident = of.get("cause", REQUEST), of.get(INCIDENT_SPAN, NO_INCIDENT)
+        cause, incident, leader = of.get("cause", REQUEST), of.get(INCIDENT_SPAN, NO_INCIDENT), of.get("process", 0)
         if (
             not isinstance(steps, int)
             or not isinstance(seconds, (int, float))
             or kind not in ("", SAMPLER, JAX, TORCH)
             or not isinstance(cause, str)
             or not isinstance(incident, int)
+            or not isinstance(leader, int)
         ):
             respond(REFUSED, "the request is not valid")
             return
@@ -187,7 +194,7 @@ class Profiler:
             respond(DONE if file else REFUSED, profile.note if file else "the profile cannot be saved", file)
 
         respond(TAKEN)  # first: it may be done at once
-        refused = self.start(cause, incident, steps=steps, seconds=seconds, kind=kind, done=done)
+        refused = self.start(cause, incident, steps=steps, seconds=seconds, kind=kind, done=done, of=leader)
         if refused:
             respond(REFUSED, refused)
 
@@ -258,7 +265,7 @@ class Profiler:
             file = "" if run is None else write_profile(run, attempt, self._process, profile)
             self._spent += time.thread_time()
             if file:
-                self._announce(profile, file)
+                self._announce(profile, file, job.of)
             if job.done is not None:
                 job.done(profile, file)
         except Exception as error:
@@ -281,6 +288,7 @@ class Profiler:
                 self._profiling(False)
                 notes.append(f"There is no trace by {job.kind}: {error}.")
         began, first, since = self._clock(), self._step(), time.monotonic()
+        self._mark(self._number, began, None)
         taken = False
 
         def over(count: int) -> bool:
@@ -294,6 +302,7 @@ class Profiler:
 
         stacks = sampler.sample(self._thread, EACH_S, self._stop, over)
         ended, steps = self._clock(), max(0, self._step() - first)
+        self._mark(self._number, began, ended)
         if trace is not None:
             taken = self._end(trace)
         if folder is not None and not notes and not taken:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
+
+from opentelemetry.trace import Link, Span, SpanContext
+from opentelemetry.util import types
 
 from otel_goodput import semconv
 from otel_goodput._accounting.incident_detector import Detector, Limits
 from otel_goodput._accounting.incidents import STEP, Incident, Source, observation, source_of
 from otel_goodput._accounting.job import OpenNow
-from otel_goodput._accounting.ranks import STEP_TIME
+from otel_goodput._accounting.ranks import NOBODY, STEP_TIME
 from otel_goodput._accounting.totals import Brief
-from otel_goodput._journal.incidents import IncidentSheet, delivered_by, ends_of
-from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.incidents import IncidentSheet
+from otel_goodput._journal.rundir import profile_name
 from otel_goodput._live.live_job import LATE_NS, JobBrief
-from otel_goodput._recording.finished import UnexportedSpan
-from otel_goodput._recording.incident_spans import incident_attributes, incident_span, unexported_incidents
+from otel_goodput._recording.finished import watched_span
+from otel_goodput._recording.ids import job_span_context, watched_span_context
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import contain, containing
 from otel_goodput._settings.config import Config
@@ -31,6 +36,10 @@ Briefs = Callable[[], "tuple[Brief, JobBrief | None] | None"]
 Explain = Callable[[Incident], Incident]
 
 
+# Returns the profiles of an incident by its number, each with its rank and its number there.
+Taken = Callable[[int], "Sequence[tuple[int, int]]"]
+
+
 class Listener(Protocol):
     """Is given each incident once when it opens and once when it has ended, on the keeper's thread: must not wait."""
 
@@ -40,8 +49,9 @@ class Listener(Protocol):
 
 
 PATIENCE: Final = 3  # looks for which the opening of a hang is held back until it is known where it stands
-LOOKS: Final = 24  # at the account, until it knows how the attempt before ended
+MISSED: Final = 3  # looks, and the account of a job may be old
 RECOMPILED: Final = 3  # functions that are named
+SHARE: Final = 100  # a look takes at most one part in so many of the time, also at many ranks that step apart
 
 
 class IncidentWatch:
@@ -49,36 +59,26 @@ class IncidentWatch:
 
     Args:
         config: the configuration in force.
-        tracer: of the job's phases.
+        tracer: of the job's phases: incidents are spans, too.
         sheet: keeps the incidents.
         briefs: returns what is looked at.
-        place: returns the run, None if it has no folder, and the attempt, counted from 0.
-        hand_over: has the exporters that lack them export spans of earlier attempts.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        tracer: PhaseTracer,
-        sheet: IncidentSheet,
-        briefs: Briefs,
-        place: Callable[[], tuple[RunDirectory | None, int]],
-        hand_over: Callable[[Iterable[UnexportedSpan]], object],
-    ) -> None:
+    def __init__(self, config: Config, tracer: PhaseTracer, sheet: IncidentSheet, briefs: Briefs) -> None:
         every = config.incidents or 0
         self._limits = Limits(window=every)
         self._every, self._process_count = every, config.process_count
         self._tracer, self._sheet, self._briefs = tracer, sheet, briefs
-        self._place, self._hand_over = place, hand_over
         self._detector = Detector(self._limits)
         self._whole = False  # it is the account of all ranks
         self._due = 0
+        self._took = deque[int](maxlen=3)  # processor time of the latest looks, ns
         self._recompilations = 0
         self._caught_up = tracer.traces.attempt == 0 or not config.leads  # with what the attempt before left open
-        self._patience = LOOKS  # for that
         self._listeners: list[Listener] = []
         self._held_back: dict[int, int] = {}  # incidents of which listeners do not know yet: looks left
         self._explainers: list[Explain] = []
+        self._taken: Taken = lambda _: ()
 
     def listen(self, listener: Listener) -> None:
         """Have `listener` hear of incidents."""
@@ -88,12 +88,25 @@ class IncidentWatch:
         """Have `explain` add to incidents what else is known of them."""
         self._explainers.append(explain)
 
+    def link_by(self, taken: Taken) -> None:
+        """Have spans of incidents link to their profiles, which `taken` returns."""
+        self._taken = taken
+
     def tick(self) -> None:
         """Look if it is time to; for the keeper's thread."""
         now = self._tracer.clock()
         if now < self._due or (job_span := self._tracer.traces.job_span) is None:
             return
+        missed = 0 < self._due < now - MISSED * self._every
         self._due = now + self._every
+        if missed and self._process_count > 1:
+            return  # this process was stopped: the others know better what went on meanwhile, and tell in a moment
+        began = time.thread_time_ns()
+        self._look(now, job_span)
+        self._took.append(time.thread_time_ns() - began)
+        self._due = now + max(self._every, SHARE * min(self._took))  # once, the garbage collector may have taken long
+
+    def _look(self, now: int, job_span: Span) -> None:
         if not self._caught_up:
             self._catch_up()
         if not job_span.is_recording():  # the job is over, and so is what was wrong with it
@@ -117,29 +130,19 @@ class IncidentWatch:
         self._recompilations = brief.recompilations
 
     def _catch_up(self) -> None:
-        """Export the incidents that earlier attempts left open or have not exported, once they have been read."""
-        if (account := self._briefs()) is None or (left := self._sheet.left()) is None:
+        """Export the incidents that the attempt before left open, once they have been read."""
+        if (account := self._briefs()) is None or (left := self._sheet.left_open(account[0].history)) is None:
             return
-        traces, emitter, history = self._tracer.traces, self._tracer.emitter, account[0].history
-        self._patience -= 1
-        if self._patience and not any(one.attempt == traces.attempt + 1 for one in history):
-            return  # the account does not know yet how the attempt before ended
         self._caught_up = True
-        run, _ = self._place()
-        if run is None:
-            return
-        ends = ends_of(history)
-        for one in unexported_incidents(run, left, delivered_by(left), ends, traces.run_id, emitter.resource):
-            died = semconv.GOODPUT_INTERRUPTED in (one.span.attributes or {})
-            if died and not one.exported_by and one.span.resource.attributes[semconv.ATTEMPT] == traces.attempt - 1:
-                emitter.emit(one.span)  # nobody has had it, the user's own processors neither
-            else:
-                self._hand_over([one])
+        traces = self._tracer.traces
+        for incident in left:
+            job = job_span_context(traces.run_id, traces.attempt - 1, traces.process)
+            self._export(incident, job, traces.attempt - 1, died=True)
 
     def close(self) -> None:
         """Look a last time; what is still wrong ends with the job."""
         if self._tracer.traces.job_span is not None:
-            self._due, self._patience = 0, 1
+            self._due = 0
             self.tick()
             self._end(self._detector.close(self._tracer.clock()))
 
@@ -164,18 +167,32 @@ class IncidentWatch:
 
     def _take(self, incident: Incident) -> None:
         new = self._sheet.get(incident.number) is None
-        job_context = self._tracer.traces.job_context
-        self._sheet.put(incident, (job_context.trace_id, job_context.span_id) if new else None)
+        self._sheet.put(incident)
         if new:
             logger.warning("incident: %s", words.sentence(words.to_json(incident, self._tracer.traces.attempt)))
             if (job := self._tracer.traces.job_span) is not None and job.is_recording():
-                job.add_event(semconv.GOODPUT_INCIDENT_EVENT, incident_attributes(incident), incident.opened)
+                job.add_event(semconv.GOODPUT_INCIDENT_EVENT, _attributes(incident), incident.opened)
         if incident.ended is not None:
-            emitter, traces = self._tracer.emitter, self._tracer.traces
-            emitter.emit(incident_span(incident, traces.identity, traces.job_context, emitter.resource))
+            self._export(incident, self._tracer.traces.job_context, self._tracer.traces.attempt)
         if new:
             self._held_back[incident.number] = PATIENCE if incident.kind == IncidentKind.HANG else 0
         self._report(incident)
+
+    def _export(self, incident: Incident, job: SpanContext, attempt: int, *, died: bool = False) -> None:
+        """Make the span of an incident of an `attempt` that is over; `died`: because its attempt died."""
+        attributes = {**_attributes(incident), semconv.GOODPUT_INCIDENT_COST: incident.cost}
+        traces, emitter, links = self._tracer.traces, self._tracer.emitter, []
+        if died:
+            attributes[semconv.GOODPUT_INTERRUPTED] = True
+        for rank, number in () if died else self._taken(incident.number):
+            path = f"journal/{profile_name(attempt, rank, number)}"
+            attributes[semconv.GOODPUT_PROFILE_PATH] = path
+            context = watched_span_context(semconv.PROFILE_SPAN, traces.run_id, attempt, rank, number)
+            links.append(Link(context, {semconv.GOODPUT_PROFILE_PATH: path}))
+        identity, ended = (traces.run_id, attempt, traces.process), incident.ended or incident.began
+        times = incident.began, max(incident.began, ended)
+        kind, number = semconv.INCIDENT_SPAN, incident.number
+        emitter.emit(watched_span(kind, number, identity, job, emitter.resource, attributes, links, *times))
 
     def _report(self, incident: Incident) -> None:
         """Report the opening and the end of an incident to those who listen."""
@@ -192,6 +209,20 @@ class IncidentWatch:
             for listener in self._listeners:
                 with containing("the report of an incident"):
                     listener.ended(incident)
+
+
+def _attributes(incident: Incident) -> dict[str, types.AttributeValue]:
+    source = incident.source
+    known: dict[str, types.AttributeValue] = {
+        semconv.GOODPUT_INCIDENT_KIND: incident.kind,
+        semconv.GOODPUT_INCIDENT_CAUSE: source.category,
+        semconv.GOODPUT_INCIDENT_PHASE: source.name,
+        semconv.GOODPUT_INCIDENT_LINE: incident.line,
+        semconv.GOODPUT_INCIDENT_EVIDENCE: incident.evidence,
+    }
+    if source.rank != NOBODY:
+        known[semconv.GOODPUT_RANK] = source.rank
+    return {name: value for name, value in known.items() if value not in ("", ())}
 
 
 def _doing(now: OpenNow) -> Source | None:

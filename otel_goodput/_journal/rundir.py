@@ -107,6 +107,11 @@ def folder_name(run_id: str) -> str:
     return name
 
 
+def profile_name(attempt: int, process: int, number: int) -> str:
+    """Return the name of the file of a profile."""
+    return f"a{attempt:04d}-p{process:04d}-{number:06d}.profile"
+
+
 class RunDirectory:
     """One run's folder. The constructor touches no file; :meth:`create` creates the folder."""
 
@@ -199,7 +204,7 @@ class RunDirectory:
         return sorted(process for number, process in numbers if number == attempt)
 
     def profile_path(self, attempt: int, process: int, number: int) -> Path:
-        return self.journal / f"a{attempt:04d}-p{process:04d}-{number:06d}.profile"
+        return self.journal / profile_name(attempt, process, number)
 
     def profiles(self) -> list[tuple[int, int, int]]:
         """Attempt (counted from 0), process and number of each profile."""

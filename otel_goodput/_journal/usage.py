@@ -121,6 +121,15 @@ USAGE_FILE: Final = Sidecar(
 )
 
 
+class AttemptUsage(NamedTuple):
+    """Usage by one attempt, counted from 1, of one process, in the order of time."""
+
+    process: int
+    attempt: int
+    machine: Machine
+    usages: Sequence[Usage]
+
+
 class UsageSheet:
     """Collects the samples of this process and writes them, now and then and at the end."""
 
@@ -133,6 +142,7 @@ class UsageSheet:
         self._adding = threading.Lock()
         self._new = False
         self._written = 0.0  # s, monotonic
+        self._earlier: Sequence[AttemptUsage] | None = None if attempt else ()  # None: not read yet
 
     def add(self, machine: Machine, usage: Usage, now: UsageNow | None = None) -> None:
         """Add a sample, of which `now` is what others are told."""
@@ -145,10 +155,21 @@ class UsageSheet:
         """Tell that this is the attempt `attempt`, of another run: the file is written again there."""
         with self._adding:
             self._attempt, self._new, self._written = attempt, self._machine is not None, 0.0
+            self._earlier = None if attempt else ()
+
+    def of_run(self) -> list[AttemptUsage]:
+        """Return the usage of this process up to now, of all attempts. Earlier ones are known from :meth:`keep` on."""
+        with self._adding:
+            machine, latest = self._machine, self._series.usages
+        own = [] if machine is None else [AttemptUsage(self._process, self._attempt + 1, machine, latest)]
+        return [*(self._earlier or ()), *own]
 
     def keep(self, run: RunDirectory, *, last: bool = False) -> None:
         """Write the file if there is something new and it is time, or the `last` time. An error is reported once."""
         now = time.monotonic()
+        if self._earlier is None:
+            attempts = [attempt for process, attempt in run.usages() if process == self._process][-READ:]
+            self._earlier = _read(run, [(self._process, attempt) for attempt in attempts if attempt < self._attempt])
         if not self._new or (self._written and not last and now - self._written < EVERY_S):
             return
         self._written = now
@@ -176,15 +197,6 @@ def read_usage(run: RunDirectory, attempt: int, process: int) -> tuple[Machine, 
     return members["machine"], samples
 
 
-class AttemptUsage(NamedTuple):
-    """Usage by one attempt, counted from 1, of one process, in the order of time."""
-
-    process: int
-    attempt: int
-    machine: Machine
-    usages: Sequence[Usage]
-
-
 def usages(run: RunDirectory, at: int) -> list[AttemptUsage]:
     """Return the usage by every process and attempt until `at` (ns), by process and attempt.
 
@@ -195,16 +207,20 @@ def usages(run: RunDirectory, at: int) -> list[AttemptUsage]:
     for process, attempt in reversed(run.usages()):
         latest[process] += 1
         order.append((latest[process], process, attempt))
-    chosen = sorted(order)[:READ]
+    return _read(run, [(process, attempt) for _, process, attempt in sorted(order)[:READ]], at)
+
+
+def _read(run: RunDirectory, owners: Sequence[tuple[int, int]], at: int | None = None) -> list[AttemptUsage]:
+    """Return the usage by these processes and attempts, until `at` (ns) if given, as :func:`usages`."""
     known = []
-    for _, process, attempt in chosen:
+    for process, attempt in owners:
         try:
             machine, samples = read_usage(run, attempt, process)
         except (OSError, ValueError):
             continue
-        samples = [one for one in samples if one.end <= at]
+        samples = [one for one in samples if at is None or one.end <= at]
         if samples:
-            known.append(AttemptUsage(process, attempt + 1, machine, thinned(samples, max(1, ROWS // len(chosen)))))
+            known.append(AttemptUsage(process, attempt + 1, machine, thinned(samples, max(1, ROWS // len(owners)))))
     return sorted(known)
 
 

@@ -18,7 +18,7 @@ from otel_goodput._journal.account import PATIENCE_S, Account
 from otel_goodput._journal.facts import FactSheet, facts_of
 from otel_goodput._journal.incidents import IncidentSheet
 from otel_goodput._journal.journal import Journal
-from otel_goodput._journal.usage import UsageSheet
+from otel_goodput._journal.usage import AttemptUsage, UsageSheet
 from otel_goodput._journal.usage_now import UsageNow
 from otel_goodput._live.keeper import Keeper
 from otel_goodput._live.live_job import JobBrief
@@ -89,6 +89,10 @@ class LiveAccount:
         """
         own = self.account.brief(math.inf if host.current.in_memory else PATIENCE_S)  # in memory, nobody trains
         return own, None if self.ranks is None else self.ranks.brief(published=published)
+
+    def used(self) -> list[AttemptUsage]:
+        """Return what this process has used up to now, if that is sampled."""
+        return [] if self.usage is None else self.usage.of_run()
 
     def before(self) -> int | None:
         """Return when the attempt before this one began, ns since the epoch; None if it left no facts."""

@@ -553,6 +553,8 @@ class FastSpan(ShortSpan):
             context, links = context or self.identity, self.links
         elif context is None:
             context = SpanContext(parent.trace_id, self._key, False, SAMPLED)
+        if self._phase == STEP and (profiled := line.hooks.profiled) is not None:
+            links = (*links, *profiled.links(context, self._start, end))
         if device is not None:
             attributes[GOODPUT_STEP_DEVICE_DURATION] = device
         if self._attributes:
@@ -569,7 +571,9 @@ def _finished(
     trace = parent.trace_id
     attributes = phase_attributes(phase, "", step, 0, flags, line.traces.layout.number_of(trace) or 0)
     context, resource = SpanContext(trace, key, False, SAMPLED), line.emitter.resource
-    what = (PHASES[phase], context, parent, resource, attributes, (), (), SpanKind.INTERNAL, None, UNSET)
+    profiled = line.hooks.profiled if phase == STEP else None
+    links = () if profiled is None else profiled.links(context, start, end)
+    what = (PHASES[phase], context, parent, resource, attributes, (), links, SpanKind.INTERNAL, None, UNSET)
     return PhaseReadableSpan(*what, start, end, SCOPE)
 
 

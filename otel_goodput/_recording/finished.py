@@ -116,7 +116,7 @@ def attempt_span(run_id: str, attempt: int, resource: Resource, moment: int) -> 
     """Return the root of an attempt's trace, linked to the previous one's; `moment`: when its first job began, ns."""
     links = (Link(ids.attempt_span_context(run_id, attempt - 1)),) if attempt > 0 else ()
     context = ids.trace_root_context(run_id, attempt, 0)
-    return finished_span(semconv.ATTEMPT_SPAN, context, None, resource, {}, links, moment, moment)
+    return _span(semconv.ATTEMPT_SPAN, context, None, resource, {}, links, moment, moment)
 
 
 def continuation_span(
@@ -125,9 +125,7 @@ def continuation_span(
     """Return the root of trace `number`, begun at `moment` (ns), linked to that of trace `before` and the attempt's."""
     links = [Link(layout.root(before)), *([Link(layout.root(0))] if before else [])]
     attributes = {semconv.GOODPUT_TRACE_NUMBER: number}
-    return finished_span(
-        semconv.CONTINUATION_SPAN, layout.root(number), None, resource, attributes, links, moment, moment
-    )
+    return _span(semconv.CONTINUATION_SPAN, layout.root(number), None, resource, attributes, links, moment, moment)
 
 
 def continued_span(layout: TraceLayout, number: int, before: int, resource: Resource, moment: int) -> PhaseReadableSpan:
@@ -137,10 +135,26 @@ def continued_span(layout: TraceLayout, number: int, before: int, resource: Reso
     context = SpanContext(parent.trace_id, key, False, ids.SAMPLED)
     attributes = {semconv.GOODPUT_TRACE_NUMBER: before} if before else {}
     links = [Link(layout.root(number))]
-    return finished_span(semconv.CONTINUED_SPAN, context, parent, resource, attributes, links, moment, moment)
+    return _span(semconv.CONTINUED_SPAN, context, parent, resource, attributes, links, moment, moment)
 
 
-def finished_span(
+def watched_span(
+    kind: str,
+    number: int,
+    identity: tuple[str, int, int],
+    parent: SpanContext,
+    resource: Resource,
+    attributes: Mapping[str, types.AttributeValue],
+    links: Sequence[Link],
+    start: int,
+    end: int,
+) -> PhaseReadableSpan:
+    """Return the span of an incident or a profile; `kind` is its name. `identity`: run, attempt, whose it is."""
+    context = ids.watched_span_context(kind, *identity, number)
+    return _span(kind, context, parent, resource, attributes, links, start, end)
+
+
+def _span(
     name: str,
     context: SpanContext,
     parent: SpanContext | None,
@@ -150,7 +164,6 @@ def finished_span(
     start: int,
     end: int,
 ) -> PhaseReadableSpan:
-    """Return a span of this package that is no phase; times in ns."""
     span = (name, context, parent, resource, attributes, (), links, SpanKind.INTERNAL, None, UNSET, start, end, SCOPE)
     return PhaseReadableSpan(*span)  # by position, which is quicker
 
@@ -182,7 +195,7 @@ def summary_span(
         attributes[semconv.GOODPUT_TRACE_NUMBER] = number
     title = semconv.PHASES_SUMMARY_SPAN if name else semconv.STEPS_SUMMARY_SPAN
     context = SpanContext(parent.trace_id, key, False, ids.SAMPLED)
-    return finished_span(title, context, parent, resource, attributes, (), summary.start, summary.end)
+    return _span(title, context, parent, resource, attributes, (), summary.start, summary.end)
 
 
 class UnexportedSpan(NamedTuple):
@@ -203,8 +216,14 @@ def unexported_spans(
     spans = []
     for left in index.unexported:
         recovered = run.recovered_by(left.attempt, process)
-        theirs = resource_of_attempt(run, run_id, left.attempt, process, resource)
-        dead = _DeadAttempt(run_id, left, process, theirs, left.attempt < latest)
+        theirs: dict[str, int | str] = {
+            semconv.ATTEMPT: left.attempt,
+            semconv.SERVICE_INSTANCE_ID: ids.instance_id(run_id, left.attempt, process),
+            **_known(run, left.attempt, process),
+        }
+        if semconv.TRACE_ID in resource.attributes:
+            theirs[semconv.TRACE_ID] = f"{ids.attempt_trace_id(run_id, left.attempt):032x}"
+        dead = _DeadAttempt(run_id, left, process, resource.merge(Resource(theirs)), left.attempt < latest)
         if left.share >= SMALL:
             spans += [UnexportedSpan(dead.summary(one), recovered | left.summed_by(one)) for one in left.summaries]
             for name, summary in left.phase_summaries:
@@ -213,18 +232,6 @@ def unexported_spans(
             exported_by = frozenset(exporter for exporter, reached in left.reached.items() if place <= reached)
             spans.append(UnexportedSpan(dead.span(entry), recovered | exported_by))
     return spans
-
-
-def resource_of_attempt(run: RunDirectory, run_id: str, attempt: int, process: int, resource: Resource) -> Resource:
-    """Return the resource of a process that was part of an attempt, by what it recorded; `resource`: of this one."""
-    theirs: dict[str, int | str] = {
-        semconv.ATTEMPT: attempt,
-        semconv.SERVICE_INSTANCE_ID: ids.instance_id(run_id, attempt, process),
-        **_known(run, attempt, process),
-    }
-    if semconv.TRACE_ID in resource.attributes:
-        theirs[semconv.TRACE_ID] = f"{ids.attempt_trace_id(run_id, attempt):032x}"
-    return resource.merge(Resource(theirs))
 
 
 def _known(run: RunDirectory, attempt: int, process: int) -> dict[str, int | str]:

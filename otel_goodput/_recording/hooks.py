@@ -6,14 +6,17 @@ Their interfaces are here too: of the device clock, and of a compiler's persiste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from threading import get_ident
 from typing import Any, Final, NamedTuple, Protocol
 
+from opentelemetry.trace import Link, SpanContext
+
 from otel_goodput._journal.account import nothing
 from otel_goodput._recording.short_span import Observation, ShortSpan
 
+LINKED: Final = 32  # steps to which the span of a profile links
 PASSES: Final = 4  # over loaders, one in another or after it, that are remembered
 
 
@@ -97,6 +100,33 @@ class Device(Protocol):
     def join(self, span: ShortSpan, end: int) -> Observation | None: ...
 
 
+class ProfiledSteps:
+    """The steps of a profile: their spans link to that of the profile, and it to theirs.
+
+    Args:
+        profile: identity of the profile's span.
+        began: when it began, ns.
+
+    Attributes:
+        ended: when it was over; None while it is not.
+        steps: identities of the first steps in that time whose spans were made.
+    """
+
+    def __init__(self, profile: SpanContext, began: int) -> None:
+        self._links = (Link(profile),)
+        self._began = began
+        self.ended: int | None = None
+        self.steps: list[SpanContext] = []
+
+    def links(self, step: SpanContext, start: int, end: int) -> Sequence[Link]:
+        """Return the links of a step's span, which lasted from `start` to `end`, ns."""
+        if end <= self._began or (self.ended is not None and start >= self.ended):
+            return ()
+        if len(self.steps) < LINKED:
+            self.steps.append(step)
+        return self._links
+
+
 Work = Callable[[], None]
 
 
@@ -111,6 +141,7 @@ class Hooks:
         settle: ends compilations whose end is never reported; called before figures are read.
         before_phase: called when a phase other than a step, load or part begins; looks for libraries imported since.
         compile_cache: counts what the persistent compilation cache reports; kept after the end.
+        profiled: the steps of the latest profile; None if there was none.
         waits: ns that this attempt waited before its program ran, by stage; empty while not known.
     """
 
@@ -122,6 +153,7 @@ class Hooks:
         self.settle: Work = nothing
         self.before_phase: Work = nothing
         self.compile_cache = CompileCache()
+        self.profiled: ProfiledSteps | None = None
         self.waits: Mapping[str, int] = {}
         self._given: Callable[[], int | None] = nothing  # what the user gave for the latest loader
         self._passes: tuple[Callable[[], int | None], ...] = ()  # of the latest passes, the last one first

@@ -60,6 +60,12 @@ def job_span_context(run_id: str, attempt: int, process: int = 0, life: int = 0)
     return SpanContext(attempt_trace_id(run_id, attempt), job_span_id(run_id, attempt, process, life), True, SAMPLED)
 
 
+def watched_span_context(kind: str, run_id: str, attempt: int, process: int, number: int) -> SpanContext:
+    """Return the identity of an incident or a profile (`kind` is the span's name) that a process numbered so."""
+    key = span_id(kind, run_id, attempt, process, number)
+    return SpanContext(attempt_trace_id(run_id, attempt), key, False, SAMPLED)
+
+
 def trace_root_context(run_id: str, attempt: int, number: int) -> SpanContext:
     """Return the root of trace `number`, the same on all processes; trace 0 is the attempt's own trace."""
     if not number:

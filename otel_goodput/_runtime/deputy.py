@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from opentelemetry.metrics import MeterProvider
@@ -11,6 +11,7 @@ from opentelemetry.sdk.resources import Resource
 
 from otel_goodput import semconv
 from otel_goodput._accounting import Totals
+from otel_goodput._accounting.incidents import Incident
 from otel_goodput._accounting.own_time import OwnTimes
 from otel_goodput._live.ranks import RankExchange
 from otel_goodput._metrics import instruments
@@ -31,6 +32,7 @@ class Deputy:
         resource: of this process.
         provider: the one that the user's own readers read, if there are any.
         figures: returns the account to publish, first.
+        incidents: returns what this process has noticed; while it does not stand in, it does not look.
     """
 
     def __init__(
@@ -41,7 +43,9 @@ class Deputy:
         resource: Resource,
         provider: MeterProvider,
         figures: Callable[[], tuple[Totals, object]],
+        incidents: Callable[[], Sequence[Incident]],
     ) -> None:
+        self._incidents = incidents
         self._ranks, self._pipelines, self._figures = ranks, pipelines, figures
         self._resource = resource.merge(Resource({semconv.PUBLISHER: config.process_index}))
         self._given = provider if config.meter_provider is not None or config.metric_readers else None
@@ -82,6 +86,7 @@ class Deputy:
     def _register(self, provider: MeterProvider, totals: Callable[[], Totals | None]) -> None:
         meter = provider.get_meter(SCOPE_NAME, __version__)
         instruments.register_account(meter, totals)
+        instruments.register_incidents(meter, lambda: self._incidents() if self._stands_in else ())
         instruments.register_ranks(meter, lambda: self._ranks.waits() if self._stands_in else None)
         if self._sampled:
             instruments.register_usage(meter, lambda: self._ranks.usages() if self._stands_in else {})

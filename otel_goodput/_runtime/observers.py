@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import Link, SpanContext
 from opentelemetry.util import types
 
 from otel_goodput._accounting import Totals
@@ -29,12 +30,14 @@ from otel_goodput._incidents.watchdog import STACKS_REQUEST, Watchdog
 from otel_goodput._integrations import Integrations
 from otel_goodput._integrations.device_clock import DeviceClock
 from otel_goodput._integrations.usage import UsageSampler
-from otel_goodput._journal.profiles import Profile
+from otel_goodput._journal.profiles import NO_INCIDENT, Profile
 from otel_goodput._journal.requests import Inbox
 from otel_goodput._live import LiveAccount
 from otel_goodput._live.live_job import JobBrief, JobFigures
 from otel_goodput._metrics.productivity import Inputs, Productivity
-from otel_goodput._recording.finished import UnexportedSpan
+from otel_goodput._recording.finished import watched_span
+from otel_goodput._recording.hooks import ProfiledSteps
+from otel_goodput._recording.ids import watched_span_context
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import containing
 from otel_goodput._settings.config import Config
@@ -51,6 +54,8 @@ from otel_goodput.semconv import (
     GOODPUT_PROFILE_LINE,
     GOODPUT_PROFILE_PATH,
     GOODPUT_PROFILE_TRACE,
+    INCIDENT_SPAN,
+    PROFILE_SPAN,
     REASONS,
 )
 
@@ -64,9 +69,9 @@ _SIGNALS: Final = frozenset(one.name for one in SIGNALS)
 class Observers:
     """The observers of one recorder.
 
-    `figures` returns the account, and more of it if it is of all ranks. `hand_over` exports spans of earlier attempts,
-    `flush` and `finish` export everything so far, and end the recorder, within so many seconds. Threads and signal
-    handlers begin with :meth:`start`, because they call these, which may need the observers.
+    `figures` returns the account, and more of it if it is of all ranks. `flush` and `finish` export everything so far,
+    and end the recorder, within so many seconds. Threads and signal handlers begin with :meth:`start`, because they
+    call these, which may need the observers.
 
     Attributes:
         requests: of commands to this process.
@@ -82,7 +87,6 @@ class Observers:
         productivity: Productivity,
         figures: Callable[[], tuple[Totals, JobFigures | None]],
         live: LiveAccount,
-        hand_over: Callable[[Iterable[UnexportedSpan]], object],
         flush: Callable[[float], object],
         finish: Callable[[float], object],
     ) -> None:
@@ -116,6 +120,7 @@ class Observers:
             config.profile,
             tracer.account.profiling,
             self._announce,
+            self._mark,
         )
         self.requests.on(REQUEST, profiler.answer)
         self.requests.on(STACKS_REQUEST, self.watchdog.answer)
@@ -134,12 +139,13 @@ class Observers:
         self._notifier: Notifier | None = None
         if config.incidents is not None and (config.leads or live.ranks is not None):
             watched = self._brief if config.leads else partial(_standing_in, live)
-            self.incidents = IncidentWatch(config, tracer, live.incidents, watched, place, hand_over)
+            self.incidents = IncidentWatch(config, tracer, live.incidents, watched)
             if (of_ranks := live.ranks) is not None:
                 own_times = of_ranks.own_times
                 self.incidents.explain_by(lambda incident: explained(incident, own_times()))
             causes = Causes(place, config.process_index, config.process_count, profiler, self.watchdog.fired)
             self.incidents.explain_by(causes.explain)
+            self.incidents.link_by(causes.taken)
             self.incidents.explain_by(self._evidence.explain)
             self.incidents.explain_by(Throttling(live.usages).explain)
             if config.notify and live.opened.run is not None:
@@ -220,7 +226,17 @@ class Observers:
         if span is not None and span.is_recording():
             span.add_event(GOODPUT_NOTICE_EVENT, {GOODPUT_DISRUPTION_REASON: reason, **about}, moment)
 
-    def _announce(self, profile: Profile, file: str) -> None:
+    def _mark(self, number: int, began: int, ended: int | None) -> None:
+        """Have the spans of steps link to that of a profile, which has begun, or is over."""
+        hooks = self._tracer.hooks
+        if ended is None:
+            span = watched_span_context(PROFILE_SPAN, *self._tracer.traces.identity, number)
+            hooks.profiled = ProfiledSteps(span, began)
+        elif hooks.profiled is not None:
+            hooks.profiled.ended = ended
+
+    def _announce(self, profile: Profile, file: str, watched_by: int) -> None:
+        traces, emitter, profiled = self._tracer.traces, self._tracer.emitter, self._tracer.hooks.profiled
         about = {
             GOODPUT_PROFILE_CAUSE: profile.cause,
             GOODPUT_PROFILE_PATH: f"journal/{file}",
@@ -228,9 +244,21 @@ class Observers:
             GOODPUT_PROFILE_LINE: profile.line,
             GOODPUT_PROFILE_TRACE: profile.trace,
         }
-        span = self._tracer.traces.job_span
+        about = {key: text for key, text in about.items() if text}
+        span = traces.job_span
         if span is not None and span.is_recording():
-            span.add_event(GOODPUT_PROFILE_EVENT, {key: text for key, text in about.items() if text}, profile.ended)
+            span.add_event(GOODPUT_PROFILE_EVENT, about, profile.ended)
+        linked = list[SpanContext]()
+        if profile.incident != NO_INCIDENT:
+            whose = traces.run_id, traces.attempt, watched_by
+            linked.append(watched_span_context(INCIDENT_SPAN, *whose, profile.incident))
+
+        def made() -> ReadableSpan:
+            links = [Link(one) for one in (*linked, *(() if profiled is None else profiled.steps))]
+            own = profile.number, traces.identity, traces.job_context, emitter.resource
+            return watched_span(PROFILE_SPAN, *own, about, links, profile.began, profile.ended)
+
+        emitter.postpone(made)  # behind the spans of its steps
         grew = f"; {profile.grown[0].name} ({profile.line}) takes more of the time" if profile.grown else ""
         logger.info("profile %d was taken (%s): %s%s", profile.number, profile.cause, profile.note, grew)
 

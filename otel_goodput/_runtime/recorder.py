@@ -176,9 +176,7 @@ class Recorder(Phases):
             self.meter_provider, self._durations = pipelines.meter_provider(resource, again=True), None
         self._join()
         self._keeper = live.keep(self._work, tracer.sum_up)
-        self._observers = Observers(
-            config, tracer, self._productivity, self._figures, live, pipelines.hand_over, self.flush, self.shutdown
-        )
+        self._observers = Observers(config, tracer, self._productivity, self._figures, live, self.flush, self.shutdown)
         self._observers.start(config)
         live.facts.watch(lambda: hooks.waits, hooks.compile_cache.to_json)
         if config.leads:  # last, because a reader may collect all metrics immediately
@@ -195,8 +193,8 @@ class Recorder(Phases):
             if meter_provider is not None or pipelines.readers or config.metric_readers:
                 live.hear(self._durations)
         elif self._ranks is not None:
-            published = partial(self._figures, published=True)
-            self._ranks.listen(Deputy(config, self._ranks, pipelines, resource, self.meter_provider, published))
+            published = partial(self._figures, published=True), live.incidents.all
+            self._ranks.listen(Deputy(config, self._ranks, pipelines, resource, self.meter_provider, *published))
         self._keeper.start()
         if not self._in_memory:
             emitter.start()
@@ -403,7 +401,7 @@ class Recorder(Phases):
         facts, notes = self._live.facts.all_attempts(), (*notes, *notes_on(ranks))
         wrong = self._live.incidents.of_run(totals.history)
         report = Report(totals, about_run, notes, facts=facts, ranks=ranks, process=alone, page=self._page)
-        return replace(report, incidents=wrong)
+        return replace(report, incidents=wrong, usage=self._live.used())
 
     def _page(self, report: Report) -> str:
         """Return the page of `report`. Raises GoodputError if there is no journal to read."""

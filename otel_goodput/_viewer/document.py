@@ -208,6 +208,7 @@ def figures(report: Report, without: Collection[str] = (), redacted: Redaction |
         "of_ranks": [line.strip() for line in ranks_text.verdict(shown)] if shown["elapsed_s"] else [],
         "incident_texts": incidents.sentences(shown),
         "own_texts": own_times.sentences(shown),
+        "own_latest": None if report.ranks is None else incidents.own_latest(report.ranks.own),
         "verdict_source": {"category": losses[0][0], "name": losses[0][1]} if known else None,
     }
 

@@ -22,6 +22,10 @@ GROUPS: Final = 32
 FRAMES: Final = 64  # of a group; the innermost and the outermost half
 MISSING: Final = 64
 PROFILES: Final = 20  # the latest
+_WINDOW: Final = (
+    *("begin", "end", "steps", "turn", "usual", "waiting", "without", "compared"),
+    *("most", "nearly_all"),  # ``BANDS``
+)
 _SIGNS: Final = 64  # files that are looked at for news
 
 
@@ -97,7 +101,7 @@ def own_times(
     return {
         "bands": list(BANDS),
         "windows": table(
-            ("begin", "end", "steps", "turn", "usual", "waiting", "without", "compared", "most", "nearly_all"),
+            _WINDOW,
             [_window(one, at) for one in own.windows],
         ),
         "times": table(
@@ -109,6 +113,21 @@ def own_times(
             ],
         ),
     }
+
+
+def own_latest(own: OwnTimes) -> dict[str, Any] | None:
+    """Return the latest window of own times, with moments in ns since the epoch as text; None if there is none.
+
+    It is sent every second, so that the page need not wait for another document.
+    """
+    if not own.windows:
+        return None
+    one = own.windows[-1]
+    numbers = dict(zip(_WINDOW, _window(one, int), strict=True))
+    ranks = [
+        [time.rank, _part(time.own, one), _part(time.waiting, one), int(time.rank in one.slow)] for time in one.ranks
+    ]
+    return {**numbers, "begin": str(one.begin), "end": str(one.end), "ranks": ranks}
 
 
 def _window(one: OwnWindow, at: Callable[[int], int]) -> tuple[int, ...]:

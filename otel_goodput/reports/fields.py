@@ -451,7 +451,7 @@ class ReportFields(_AlwaysFields, total=False):
     objective: float  # the goodput that the run should have, if one was set
     error_budget_used: float | None  # unproductive time over what the objective allows; above 1: more than that
     processes: ProcessesFields  # if processes reported their paces
-    usage: UsageFields  # if it was sampled; not of a job that goes on in this process
+    usage: UsageFields  # if it was sampled; of a job that goes on in this process, only that of this process
     ranks: RanksFields  # in the account of a job of several ranks
     process: ProcessFields  # in the account of one process of several
     # in the account of ranks that do not step together; `steps` are those of the rank that has completed most

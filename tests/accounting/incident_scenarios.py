@@ -107,7 +107,8 @@ class Job:
                 setback = (round(BEGINS_S * NS), self.expected.name) if setbacks else (0, "")
                 # Of single loads of the others, a job's account does not know how long they took.
                 excess = {one: known.excess for one, known in singles.items() if one == STEP or self.ranks == 1}
-                yield Observation(round(now * NS), 0, steps, dict(times), since, doing, setbacks, setback, excess)
+                moment, spent = round(now * NS), dict(times)
+                yield Observation(moment, 0, steps, spent, since, doing, setbacks, setback, steps > 0, excess)
             times[source] += round(length * NS)
             now += length
 

@@ -218,7 +218,7 @@ def held() -> int:
 @pytest.mark.slow
 def test_a_step_takes_at_most_sixteen_bytes() -> None:
     """All tables that are of one size are full by then: rolling windows, bins, checkpoints of the ledger."""
-    warm, long = 14_000, 26_000
+    warm, long = 14_000, 21_000
     tracemalloc.start()
     try:
         ledger = fed(training(0, warm), Ledger((3600 * NS,)))

@@ -93,7 +93,7 @@ def test_a_long_list_of_a_snapshot_is_made_when_it_is_written_and_as_it_was() ->
     ledger = Ledger((60 * S, 3600 * S))
     ledger.feed([Event(BEGIN, ev.ATTEMPT, step=0), Event(BEGIN, ev.START, rules.JOB, 1)])
     steps = []
-    for number in range(3000):
+    for number in range(1200):
         begin, end = BEGIN + number * S, BEGIN + number * S + 9 * S // 10
         steps.append(Event(begin, ev.START, rules.STEP, 2 + number, number))
         steps.append(Event(end, ev.END, rules.STEP, 2 + number, number))
@@ -106,7 +106,7 @@ def test_a_long_list_of_a_snapshot_is_made_when_it_is_written_and_as_it_was() ->
             before = tracemalloc.get_traced_memory()[0]
             head, _ = ledger.dump(later=later)
             if later:  # steps are lost that are in closed buckets
-                ledger.feed([Event(BEGIN + 3000 * S, ev.START, rules.STEP, 5000, 100)])
+                ledger.feed([Event(BEGIN + 1200 * S, ev.START, rules.STEP, 5000, 100)])
                 tracemalloc.reset_peak()
             text = text_of(head)
             peaks.append(tracemalloc.get_traced_memory()[1] - before)

@@ -82,6 +82,7 @@ class Account:
 
     def __init__(self) -> None:
         self.detector, self.at, self.steps, self.stepped = Detector(), 0, 0, 0
+        self.before = 0  # steps of attempts before
         self.times = dict[Source, int]()
         self.singles = {LOAD: Singles(), Source(STEP): Singles()}
         self.known = dict[int, Incident]()
@@ -96,7 +97,9 @@ class Account:
                 self.steps, self.stepped = self.steps + 1, self.at
                 self.times[Source(STEP)] = self.times.get(Source(STEP), 0) + self.times.pop(source)
             if self.at % (5 * NS) == 0:
-                seen = Observation(self.at, 0, self.steps, dict(self.times), self.at - self.stepped, excess=self.excess)
+                since, stepped = self.at - self.stepped, self.steps > self.before
+                known = {"stepped": stepped, "excess": self.excess}
+                seen = Observation(self.at, 0, self.steps, dict(self.times), since, **known)
                 self.known.update((one.number, one) for one in self.detector.look(seen))
 
     @property
@@ -192,7 +195,7 @@ def test_a_hang_ends_with_the_next_step(account: Account) -> None:
 def test_a_restart_may_take_its_time_until_the_first_step(account: Account) -> None:
     """The account has steps of earlier attempts."""
     account.detector = Detector()
-    account.stepped = account.at
+    account.before, account.stepped = account.steps, account.at
     account.spend(900.0, Source(Category.CHECKPOINT_RESTORE))
     account.spend(100.0, Source(Category.IN_FLIGHT))
     account.times[Source(STEP)] += account.times.pop(Source(Category.IN_FLIGHT))
@@ -200,12 +203,23 @@ def test_a_restart_may_take_its_time_until_the_first_step(account: Account) -> N
     assert not account.incidents
 
 
+def test_who_begins_to_look_at_a_job_that_stands_still_knows_that_it_had_begun(account: Account) -> None:
+    """As a process that looks in place of one that is stopped."""
+    account.spend(20.0, Source(Category.IN_FLIGHT))
+    account.detector, began = Detector(), account.at
+    account.spend(60.0, Source(Category.IN_FLIGHT))
+    (one,) = account.incidents
+    assert one.kind == IncidentKind.HANG and one.opened - began <= 40 * NS
+
+
 def test_a_job_of_the_past_does_not_hang() -> None:
     """Its times are given: a step that ended hours ago is the latest one."""
     detector = Detector()
     for at in range(3):
         now = 10_000 * NS + at * 5 * NS
-        assert not detector.look(Observation(now, 0, 7 + at, {Source(STEP): (7 + at) * NS}, now - 20 * NS))
+        assert not detector.look(
+            Observation(now, 0, 7 + at, {Source(STEP): (7 + at) * NS}, now - 20 * NS, stepped=True)
+        )
 
 
 def test_the_first_long_evaluation_is_no_hang(account: Account) -> None:

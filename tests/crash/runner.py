@@ -95,6 +95,7 @@ class Run:
                     stdout=stream,
                     stderr=stream,
                     stdin=subprocess.DEVNULL,
+                    extras="gcp" in options.get("exporters", ""),
                 )
         finally:
             os.close(notify)

@@ -61,7 +61,7 @@ def test_quickstart_prints_its_report(tmp_path: Path) -> None:
 
 def test_the_clocks_disagree_and_the_devices_is_right(tmp_path: Path) -> None:
     with Lateness() as late:
-        done = run("async_loader.py", "--steps", "20", cwd=tmp_path, jax=True)
+        done = run("async_loader.py", *["--steps", "20", "--step-ms", "40", "--load-ms", "30"], cwd=tmp_path, jax=True)
     busy = float(re.findall(r"the device was busy for +([\d.]+) s", done.stdout)[-1])
     device, host = re.findall(r"off by ([+-][\d.]+)%, the host's sees ([\d.]+)%", done.stdout)[0]
     assert late.agree((1 + float(device) / 100) * busy * NS, busy * NS, 0.03, wakes=20), f"{done.stdout}; {late}"
@@ -85,10 +85,16 @@ def test_preempted_job_is_accounted_for(tmp_path: Path, compiled: dict[str, str]
     arguments = ("--steps", "30", "--kill-after-step", "16", "--directory", "run", "--keep")
     command = [sys.executable, "-m", "emulators.demonstration", *arguments]
     paths = os.pathsep.join([str(ROOT / "tests"), os.environ["PYTHONPATH"]])
-    done = warm.run(
-        command, cwd=tmp_path, env={**os.environ, **compiled, "PYTHONPATH": paths}, capture_output=True, text=True,
-        timeout=240, check=False,
-    )  # fmt: skip
+    cheap = {**compiled, "XLA_FLAGS": "--xla_backend_optimization_level=0"}  # to compile, that is
+    for _ in range(2):
+        done = warm.run(
+            command, cwd=tmp_path, env={**os.environ, **cheap, "PYTHONPATH": paths}, capture_output=True, text=True,
+            timeout=240, check=False,
+        )  # fmt: skip
+        failed = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
+        # On a busy machine a step's end may be seen late; a wrong figure is wrong each time.
+        if not failed or not all(line.startswith("FAIL  productive") for line in failed):
+            break
     assert done.returncode == 0, done.stdout + done.stderr
     assert "FAIL" not in done.stdout and done.stdout.count("\nok  ") > 30
     assert "workload/goodput_time" in done.stdout

@@ -55,8 +55,9 @@ def job(directory: Path, wire: str, endpoint: str, grace_s: float) -> Iterator[w
         "OTEL_EXPORTER_OTLP_TIMEOUT": str(TIMEOUT_S),
     }
     process = warm.Process(
-        [sys.executable, "-c", JOB], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-c", JOB], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        extras=True,
+    )  # fmt: skip
     with process:
         assert process.stdout is not None
         try:

@@ -17,7 +17,7 @@ import waits
 from recorded import Record, attributes
 
 import otel_goodput as goodput
-from otel_goodput import Recorder
+from otel_goodput import Recorder, semconv
 from otel_goodput._incidents import profiler as module
 from otel_goodput._incidents.profiler import REQUEST, Profiler
 from otel_goodput._journal import profiles, requests
@@ -202,7 +202,7 @@ def train(recorder: Recorder, over: Callable[[], object]) -> None:
 
 
 def test_a_command_has_a_living_job_profiled(record: Record, capsys: pytest.CaptureFixture[str]) -> None:
-    recording = record()
+    recording = record(step_sampling=1)
     codes: list[int] = []
     command = ["profile", str(recording.folder), "--with", "sampler", "--seconds", "0.2"]
 
@@ -229,6 +229,15 @@ def test_a_command_has_a_living_job_profiled(record: Record, capsys: pytest.Capt
     events = [dict(event.attributes or {}) for event in root.events if event.name == "goodput.profile"]
     assert {"goodput.profile.cause": "profile", "goodput.profile.path": "journal/a0000-p0000-000001.profile"} in events
     assert attributes(root)
+    (taken, *_) = [span for span in recording.exported() if span.name == semconv.PROFILE_SPAN]
+    assert (
+        taken.parent == root.context and attributes(taken)["goodput.profile.path"] == events[0]["goodput.profile.path"]
+    )
+    assert taken.start_time == pytest.approx(profile["began_at"] * 1e9, abs=1000)
+    steps = {span.context.span_id: span for span in recording.exported() if span.name == "step"}
+    linked = [steps[link.context.span_id] for link in taken.links]
+    assert linked and all([link.context.span_id for link in one.links] == [taken.context.span_id] for one in linked)
+    assert all((one.end_time or 0) > taken.start_time and one.start_time < taken.end_time for one in linked)
     assert cli.main(command) == 1 and "is not running" in capsys.readouterr().err
 
 

@@ -19,7 +19,7 @@ from otel_goodput._incidents.watch import IncidentWatch
 from otel_goodput._journal import incidents
 from otel_goodput._journal.incidents import MOST, IncidentSheet, incidents_of, read_incidents
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._recording.ids import job_span_context
+from otel_goodput._recording.ids import job_span_context, watched_span_context
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.semconv import Category, IncidentKind
 
@@ -90,6 +90,24 @@ def test_a_hang_is_over_with_the_job() -> None:
         run.recorder.shutdown()
         (span,) = run.spans("incident")
         assert span.end_time is not None and (span.end_time - (span.start_time or 0)) / 1e9 == pytest.approx(150.0)
+
+
+def test_the_span_links_to_the_profiles_of_its_steps() -> None:
+    with testing.run() as run:
+        with goodput.job():
+            watch = run.recorder._observers.incidents
+            assert isinstance(watch, IncidentWatch)
+            watch.link_by({1: [(0, 1), (3, 2)]}.__getitem__)
+            steps(run, 100, 1.0)
+            steps(run, 100, 2.0)
+        run.recorder.shutdown()
+        (span,) = run.spans("incident")
+        profiles = (0, 1), (3, 2)
+        paths = [f"journal/a0000-p{rank:04d}-{number:06d}.profile" for rank, number in profiles]
+        assert [dict(link.attributes or {}) for link in span.links] == [{"goodput.profile.path": one} for one in paths]
+        assert (span.attributes or {})["goodput.profile.path"] == paths[-1]
+        known = [watched_span_context(semconv.PROFILE_SPAN, run.recorder.run_id, 0, *one) for one in profiles]
+        assert [link.context.span_id for link in span.links] == [one.span_id for one in known]
 
 
 def test_nothing_is_looked_for_if_nobody_wants_it() -> None:
@@ -189,30 +207,6 @@ def test_an_incident_that_its_attempt_left_open_ends_with_it(run_folder: RunDire
         sheet.put(incident(1))
         sheet.keep(run_folder)
     assert [(attempt, one.ended) for attempt, one in incidents_of(run_folder, {0: 99})] == [(0, 99), (1, None)]
-    # The second attempt died at once, and nothing says when the first one did.
-    assert [(attempt, one.ended) for attempt, one in incidents_of(run_folder, {1: 120})] == [(0, 120), (1, 120)]
-
-
-def test_which_exporters_have_delivered_which_spans_is_remembered(run_folder: RunDirectory) -> None:
-    for attempt in (0, 1):
-        sheet = IncidentSheet(attempt, 0)
-        sheet.put(incident(1, ended=30), (2**127, 2**63))
-        sheet.deliver(2**63 + attempt, 5)
-        sheet.deliver(7, attempt)
-        sheet.keep(run_folder)
-    files = incidents.incident_files(run_folder)
-    assert [(file.attempt, file.jobs, file.tells) for file in files] == [
-        (attempt, {1: (2**127, 2**63)}, True) for attempt in (0, 1)
-    ]
-    assert incidents.delivered_by(files) == {2**63: {5}, 2**63 + 1: {5}, 7: {0, 1}}
-    later = IncidentSheet(2, 0)
-    assert later.left() is None
-    later.keep(run_folder)
-    assert later.left() == files
-    for number in range(incidents.DELIVERED + 5):
-        later.deliver(100 + number, 0)
-    later.keep(run_folder)
-    assert len(incidents.incident_files(run_folder)[2].delivered) == incidents.DELIVERED
 
 
 def test_of_very_many_incidents_and_attempts_the_latest_are_kept(

@@ -169,7 +169,7 @@ def large(source: random.Random, count: int = ov.PHASES_KEPT) -> Overview:
 
 
 def test_what_is_too_large_sheds_its_longest_tail(tmp_path: Path) -> None:
-    """The bins still add up; the longest phases are still there; what is gone is counted; twice the same."""
+    """The bins still add up; the longest phases are still there; what is gone is counted."""
     overview = large(random.Random("large"), 2 * ov.PHASES_KEPT)
     run = RunDirectory(tmp_path)
     run.make()
@@ -177,7 +177,6 @@ def test_what_is_too_large_sheds_its_longest_tail(tmp_path: Path) -> None:
     path = run.file("digest", 12)
     size = path.stat().st_size
     assert DIGEST / 4 < size <= DIGEST == bound(path.name) and stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert encode(overview, 3, 5, (3, 0, 9)) == path.read_bytes()
     digest = read_digest(run, 12)
     assert digest.dropped["bins"] and digest.dropped["phases"]
     kept = digest.overview
@@ -208,6 +207,7 @@ def test_one_as_large_as_usual_loses_nothing() -> None:
         phases=[entry._replace(name=names[entry.step % 12]) for entry in overview.phases],
     )
     whole = encode(overview, 0, 0, (0, 0, 0))
+    assert whole == encode(overview, 0, 0, (0, 0, 0))
     decoded = decode(whole)
     assert len(whole) < DIGEST and decoded.dropped == {}
     assert encode(decoded.overview, 0, 0, (0, 0, 0)) == whole

@@ -25,9 +25,9 @@ def run(first: int, cases: int) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.release) for part in range(1, 8))])
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.release) for part in range(1, 16))])
 def test_some_cases(part: int) -> None:
-    run(part * 40, 40)
+    run(part * 20, 20)
 
 
 @pytest.mark.parametrize("case", [2229, 4342, 4890, 5658, 8202, 9503])

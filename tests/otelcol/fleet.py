@@ -108,6 +108,7 @@ class Process:
         self._process = warm.Process(
             [sys.executable, "-m", "otelcol.fleet", json.dumps(plan)],
             env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+            extras=True,
         )  # fmt: skip
 
     def __enter__(self) -> Process:

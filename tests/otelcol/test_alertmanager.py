@@ -206,7 +206,7 @@ def test_a_job_that_hangs_is_reported_with_its_cause(tmp_path: Path) -> None:
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{collector.grpc}", "OTEL_METRIC_EXPORT_INTERVAL": "500",
         }  # fmt: skip
         job = warm.Process(
-            [sys.executable, "-c", HANGING], env=environ, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+            [sys.executable, "-c", HANGING], env=environ, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, extras=True
         )
         try:
             assert job.stdin is not None

@@ -76,7 +76,7 @@ def test_deltas_add_up_to_the_truth_and_figures_of_the_run_stay(tmp_path: Path) 
         output = ""
         for end in ("killed", "killed", "done"):
             command = [sys.executable, "-c", ATTEMPT, str(tmp_path / "runs"), end]
-            done = warm.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+            done = warm.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False, extras=True)
             assert done.returncode == (9 if end == "killed" else 0), done.stderr
             output = done.stdout
     loading, disruptions = map(float, output.split())

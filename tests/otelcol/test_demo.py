@@ -54,7 +54,7 @@ def through(collector: Collector) -> dict[str, str]:
 def killed_and_resumed(directory: Path, exporters: str, environ: dict[str, str]) -> None:
     for attempt, status in (("first", -signal.SIGKILL), ("second", 0)):
         command = [sys.executable, "-c", SMALL, str(directory), exporters, attempt]
-        done = warm.run(command, env=environ, capture_output=True, text=True, timeout=120)
+        done = warm.run(command, env=environ, capture_output=True, text=True, timeout=120, extras=True)
         assert done.returncode == status, done.stderr
 
 

@@ -88,7 +88,7 @@ class Sender:
         self._states = [path.with_name(f"{path.name}.sent") for path in run.folder.glob("traces-*.jsonl")]
         command = [sys.executable, "-W", "error", "-m", "otel_goodput", "send", str(run.folder), "--json"]
         variables = environment(OTEL_EXPORTER_OTLP_ENDPOINT=f"http://{collector.grpc}")
-        self.process = warm.Process(command, env=variables, stdout=subprocess.PIPE, text=True)
+        self.process = warm.Process(command, env=variables, stdout=subprocess.PIPE, text=True, extras=True)
 
     def __enter__(self) -> Sender:
         return self

@@ -82,15 +82,15 @@ Figures = dict[str, list[tuple[dict[str, str], float]]]
 class Ranks:
     """The ranks of one job."""
 
-    def __init__(self, folder: Path, *, slow: int = -1) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, slow: int = -1, **environment: str) -> None:
+        self.folder, self._environment = folder, environment
         self.meet(*range(COUNT))
         self._slow = slow
         self.processes = [self._started(rank) for rank in range(COUNT)]
         self._lines = [self._lines_of(process) for process in self.processes]
 
     def _started(self, rank: int) -> subprocess.Popen[bytes]:
-        about = {"WORLD_SIZE": str(COUNT), "OTEL_METRIC_EXPORT_INTERVAL": "100", "RANK": str(rank)}
+        about = {"WORLD_SIZE": str(COUNT), "OTEL_METRIC_EXPORT_INTERVAL": "100", "RANK": str(rank), **self._environment}
         with (self.folder / f"errors-{rank}").open("ab") as errors:
             command, pipe = [sys.executable, "-c", RANK, str(self.folder), str(self._slow)], subprocess.PIPE
             return warm.Process(command, env={**os.environ, **about}, stdin=pipe, stdout=pipe, stderr=errors)
@@ -144,8 +144,8 @@ class Ranks:
 
 
 @contextmanager
-def job(folder: Path, *, slow: int = -1) -> Iterator[Ranks]:
-    ranks = Ranks(folder, slow=slow)
+def job(folder: Path, *, slow: int = -1, **environment: str) -> Iterator[Ranks]:
+    ranks = Ranks(folder, slow=slow, **environment)
     try:
         yield ranks
     finally:
@@ -227,6 +227,22 @@ def test_another_rank_publishes_the_metrics_while_the_leader_is_stopped_or_dead(
     assert {one["goodput.publisher"]["intValue"] for one in resources(runs / "metrics-attempt0000-p0002.jsonl")} == {
         "2"
     }
+
+
+def test_a_leader_that_is_stopped_is_an_incident_that_its_deputy_notices(tmp_path: Path) -> None:
+    def open_incidents(rank: int) -> list[tuple[str, str]]:
+        rows = ranks.published(rank).get("goodput.incident.active", [])
+        return [(one["goodput.incident.kind"], one["goodput.rank"]) for one, value in rows if value]
+
+    with job(tmp_path, OTEL_GOODPUT_INCIDENTS="0.3s", OTEL_GOODPUT_WATCHDOG="1s") as ranks:
+        ranks.wait_until_they_exchange()
+        ranks.signal(0, signal.SIGSTOP)
+        until(lambda: open_incidents(1) == [("hang", "0")], lacking=ranks.errors)
+        ranks.signal(0, signal.SIGCONT)
+        until(lambda: not ranks.published(1), lacking=ranks.errors)
+        ranks.end()
+    incidents = RecordedRun(RunDirectory(tmp_path / "runs" / "run")).report().to_json()["incidents"]
+    assert ("hang", 0, True) in [(one["kind"], one["rank"], one["ended"] is not None) for one in incidents]
 
 
 def test_what_the_job_waited_for_is_counted_by_the_leader_or_its_deputy(tmp_path: Path) -> None:

@@ -87,7 +87,8 @@ def what_the_job_waited_for(directory: Path, count: int) -> None:
     }
     assert max(waited, key=waited.__getitem__) == count - 1
     lost = sum(last - max(other, end) for last, other, end in zip(last_begins[1:], others[1:], last_ends, strict=False))
-    assert waited[count - 1] == pytest.approx(lost / 1e9, rel=0.1, abs=0.05)
+    at_first = last_begins[0] - others[0]  # as much of this as the last rank was loading counts, too
+    assert 0.9 * lost / 1e9 - 0.05 <= waited[count - 1] <= 1.1 * (lost + at_first) / 1e9 + 0.05
 
 
 @pytest.mark.parametrize("count", [2, 4])

@@ -70,7 +70,7 @@ def test_a_deputy_exports_it_while_it_stands_in() -> None:
     )
     ranks: Any = SimpleNamespace(waits=lambda: None, usages=lambda: {3: ("host", now)})
     config = configuration.read("job", usage_interval=1)
-    deputy = Deputy(config, ranks, pipelines, Resource({}), MeterProvider(), lambda: (totals, None))
+    deputy = Deputy(config, ranks, pipelines, Resource({}), MeterProvider(), lambda: (totals, None), list)
     deputy(True)
     (point,) = metrics(reader)["hw.power"].data.data_points
     assert point.attributes == {"goodput.rank": "3", "hw.type": "gpu"}

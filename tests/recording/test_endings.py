@@ -311,8 +311,8 @@ def test_providers_are_not_global_unless_asked(recording: Recording) -> None:
 # --- fork -------------------------------------------------------------------------------------------------------------
 
 
-def in_child(work: Callable[[], None]) -> int:
-    """Run `work` in a forked child; its exit status."""
+def in_child(work: Callable[[], None], meanwhile: Callable[[], None] = lambda: None) -> int:
+    """Run `work` in a forked child; its exit status. `meanwhile` is called once it has been forked."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -321,6 +321,7 @@ def in_child(work: Callable[[], None]) -> int:
             status = 0
         finally:
             os._exit(status)
+    meanwhile()
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
@@ -438,12 +439,14 @@ def test_forked_workers_of_a_data_loader(recording: Recording) -> None:
 
 def test_forking_in_the_midst_of_threads(recording: Recording) -> None:
     """Threads record while others fork: no child hangs on a lock that nobody holds any more."""
-    stop = threading.Event()
+    stop, going, seen = threading.Event(), threading.Event(), 0
 
     def work() -> None:
-        while not stop.is_set():
+        nonlocal seen
+        while going.wait() and not stop.is_set():
             with goodput.custom("busy"), goodput.data_loading():
                 pass
+            seen += 1
 
     with goodput.job():
         threads = [threading.Thread(target=work) for _ in range(3)]
@@ -451,15 +454,19 @@ def test_forking_in_the_midst_of_threads(recording: Recording) -> None:
             thread.start()
         try:
             for _ in range(5):
+                before = seen
+                going.set()
+                until(lambda before=before: seen > before + 100)
 
                 def ask() -> None:
                     with goodput.custom("child"), goodput.step(5):
                         pass
                     goodput.shutdown()
 
-                assert in_child(ask) == 0
+                assert in_child(ask, meanwhile=going.clear) == 0
         finally:
             stop.set()
+            going.set()
             for thread in threads:
                 thread.join()
     report = recording.report()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from waits import until
 
 from otel_goodput import Recorder
 from otel_goodput._journal.rundir import RunDirectory
@@ -80,3 +81,19 @@ def test_accelerators_of_several_processes(run: RunDirectory) -> None:
     ]
     alone = RecordedRun(run).report(process=0).to_json()["usage"]
     assert (alone["processes"], alone["accelerator_busy"], alone["throttle_reasons"]) == (1, 1.0, [])
+
+
+def test_a_job_that_goes_on_has_what_it_used_up_to_now(tmp_path: Path) -> None:
+    pytest.importorskip("psutil")
+    with Recorder("used", run_id="run", directory=tmp_path, exporters="none") as recorder, recorder.job():
+        pass
+    sample(RunDirectory(tmp_path / "run"), 0, 3)
+    recorder = Recorder("used", run_id="run", directory=tmp_path, exporters="none", usage_interval="1s")
+    with recorder.job(), recorder.step(0):
+        until(lambda: len(recorder.report().usage) == 2, lacking=lambda: str(recorder.report().usage))
+        report = recorder.report()
+        assert [one.attempt for one in report.usage] == [1, 2] and report.usage[1].usages[0].process_memory > 2**20
+        shown = report.to_json()["usage"]
+        assert (shown["processes"], shown["memory_bytes"]) == (1, 3 * GIB) and "\n  usage  " in str(report)
+    recorder.shutdown()
+    assert [one.attempt for one in RecordedRun(RunDirectory(tmp_path / "run")).report().usage] == [1, 2]

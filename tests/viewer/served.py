@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def serving(place: str | Path, *arguments: str, before: Sequence[str] = ()) -> I
     python = [*before, sys.executable, "-W", "error", "-m", "otel_goodput"]
     command = [*python, "serve", str(place), "--port", "0", *arguments]
     with errors.open("w") as stream:
-        start: Any = subprocess.Popen if before else warm.Process
+        start: Any = subprocess.Popen if before else partial(warm.Process, extras=True)
         process = start(command, stdout=subprocess.PIPE, stderr=stream, text=True, stdin=subprocess.DEVNULL)
     assert process.stdout is not None
     try:

@@ -98,11 +98,25 @@ def test_the_map_of_own_times_shows_the_slow_rank_and_its_pattern(
     look.page.click("#own-times [data-choice=cost]")
     look.page.click("#own-times summary")
     rows = look.page.locator("#own-times-table tbody tr")
-    assert rows.count() == 8 and "rank 6 983 ms (+31.6 %, slow), rank 0 667 ms (+0 %)" in rows.nth(2).inner_text()
+    look.until("document.querySelectorAll('#own-times-table tbody tr').length === 8")
+    assert "rank 6 983 ms (+31.6 %, slow), rank 0 667 ms (+0 %)" in rows.nth(2).inner_text()
     begin, end = 0, 60 * NS
     look.js("goodput.state.set({range: given})", [begin, end])
     look.settle()
     assert "2 windows, 8 ranks" in look.text("#own-times .card-head")
+    look.js("goodput.state.set({range: null})")
+    # A window that ends while the page is open comes without another document.
+    look.js(
+        """(() => {
+            const {own_latest: latest} = goodput.model;
+            const end = String(BigInt(latest.end) + 30000000000n);
+            goodput.model.own_latest = {...latest, begin: latest.end, end, ranks: latest.ranks.map(([rank]) => [rank, 500, 0, 0])};
+            goodput.state.tell(["model"]);
+            goodput.state.tell(["model"]);
+        })()"""
+    )
+    assert "9 windows, 8 ranks" in look.text("#own-times .card-head")
+    look.until("document.querySelectorAll('#own-times-table tbody tr').length === 9")
     look.js("(goodput.model.own_texts = ['Nobody.'], goodput.state.tell(['model']))")
     assert look.text("#own-times-words") == "Nobody."
 

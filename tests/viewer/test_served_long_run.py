@@ -27,7 +27,7 @@ def _document(server: Server, name: str) -> dict[str, object]:
 
 
 def test_the_answer_comes_first_and_the_rest_by_itself(tmp_path: Path) -> None:
-    run = write(tmp_path / "runs", 60_000, PROCESSES)
+    run = write(tmp_path / "runs", 40_000, PROCESSES)
     name = run.path.name
     report = json.loads(succeeded(goodput("report", run.path, "--json")))
     with serving(tmp_path / "runs") as server:

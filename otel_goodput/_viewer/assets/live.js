@@ -5,7 +5,7 @@ import { leadersFigures, showSubject } from "./subject.js";
 import { LiveSpans } from "./tail.js";
 
 // What an event brings, and what the page shows of it at once.
-const LIVE_MEMBERS = ["report", "headline", "verdict", "verdict_source", "of_ranks", "incident_texts", "own_texts", "live"];
+const LIVE_MEMBERS = ["report", "headline", "verdict", "verdict_source", "of_ranks", "incident_texts", "own_texts", "own_latest", "live"];
 
 /** New single spans; started before what draws them. */
 export function startLiveSpans(model, state) {

@@ -42,7 +42,19 @@ const ownKnown = new WeakMap(); // by the table of windows: what ownWindows() sa
 export function startOwnTimes(model, state) {
   const draw = () => drawOwnTimes(model, state, draw);
   watch(state, ["document", "range", "attempt", "process", "theme", "clock"], draw);
-  state.on(["model"], () => showOwnWords(model));
+  state.on(["model"], () => (takeLatest(model) ? draw() : showOwnWords(model)));
+}
+
+/** Add the window that has ended since the document was made; whether there is one. */
+export function takeLatest(model) {
+  const [own, latest] = [model.job?.own, model.own_latest];
+  if (!own || !latest) return false;
+  const windows = ownWindows(own);
+  const [begin, end] = [latest.begin, latest.end].map((moment) => Number(BigInt(moment) - BigInt(model.origin_ns)));
+  if (begin < windows[windows.length - 1].end) return false;
+  const ranks = latest.ranks.map(([rank, time, waiting, slow]) => [rank, { own: time, waiting, slow: Boolean(slow) }]);
+  windows.push({ ...latest, begin, end, bands: [latest.most, latest.nearly_all], ranks: new Map(ranks) });
+  return true;
 }
 
 /** Of each window of time: {begin, end, steps, turn (ns), usual, bands (thousandths), ranks: by rank {own, waiting, slow}}. */
@@ -228,8 +240,15 @@ function slowTable(model, choose) {
   return make("div", { class: "scroll short" }, table("Ranks that were slow in steps", SLOW_COLUMNS, rows, { id: "slow-table" }));
 }
 
-/** The same as the map has, for who reads it row by row; the latest window first. */
+/** The same as the map has, for who reads it row by row, made once it is unfolded. */
 function windowTable(model, windows) {
+  const mount = make("div", { class: "scroll" });
+  const fill = ({ target }) => target.open && !mount.childNodes.length && mount.append(windowRows(model, windows));
+  return make("details", { on: { toggle: fill } }, make("summary", { text: "As a table" }), mount);
+}
+
+/** The latest window first. */
+function windowRows(model, windows) {
   const rows = [...windows].reverse().map((one) => {
     const longest = [...one.ranks].sort(([, a], [, b]) => b.own - a.own).slice(0, OWN_LISTED);
     const texts = longest.map(([rank, { own, slow }]) => `rank ${rank} ${inTurn(own, one)} (+${pointsText(Math.max(0, own - one.usual) / 1000)}${slow ? ", slow" : ""})`);
@@ -242,12 +261,7 @@ function windowTable(model, windows) {
       inTurn(one.without, one),
     ];
   });
-  return make(
-    "details",
-    {},
-    make("summary", { text: "As a table" }),
-    make("div", { class: "scroll" }, table("Own times of ranks in steps, the latest first", WINDOW_COLUMNS, rows, { id: "own-times-table" })),
-  );
+  return table("Own times of ranks in steps, the latest first", WINDOW_COLUMNS, rows, { id: "own-times-table" });
 }
 
 function ownLegends(scale, few) {

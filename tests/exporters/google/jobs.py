@@ -69,6 +69,7 @@ class Job:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 start_new_session=True,
+                extras=True,
             )
         assert self._process.stdout is not None
         self._lines = Lines(self._process.stdout.fileno(), lambda: self.errors)
