@@ -86,7 +86,7 @@ def test_a_thread_that_is_gone_has_no_stack() -> None:
     assert not taken.samples and functions(taken) == () and grown(taken, stacks((9, [MAIN]))) == ()
 
 
-@pytest.mark.parametrize(("before", "during"), [(0.005, 0.0001), (0.02, 0.02)])
+@pytest.mark.parametrize(("before", "during"), [(0.005, 0.0005), (0.02, 0.02)])
 def test_the_switch_interval_is_set_back(before: float, during: float) -> None:
     usual = sys.getswitchinterval()
     sys.setswitchinterval(before)
