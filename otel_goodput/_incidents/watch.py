@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
-from opentelemetry.trace import Link, Span, SpanContext
+from opentelemetry.trace import Link, Span
 from opentelemetry.util import types
 
 from otel_goodput import semconv
 from otel_goodput._accounting.incident_detector import Detector, Limits
 from otel_goodput._accounting.incidents import STEP, Incident, Source, observation, source_of
 from otel_goodput._accounting.job import OpenNow
-from otel_goodput._accounting.ranks import NOBODY, STEP_TIME
+from otel_goodput._accounting.ranks import STEP_TIME
 from otel_goodput._accounting.totals import Brief
-from otel_goodput._journal.incidents import IncidentSheet
-from otel_goodput._journal.rundir import profile_name
+from otel_goodput._journal.incidents import IncidentSheet, delivered_by, ends_of
+from otel_goodput._journal.rundir import RunDirectory, profile_name
 from otel_goodput._live.live_job import LATE_NS, JobBrief
-from otel_goodput._recording.finished import watched_span
-from otel_goodput._recording.ids import job_span_context, watched_span_context
+from otel_goodput._recording.finished import UnexportedSpan
+from otel_goodput._recording.ids import watched_span_context
+from otel_goodput._recording.incident_spans import incident_attributes, incident_span, unexported_incidents
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import contain, containing
 from otel_goodput._settings.config import Config
@@ -50,6 +51,7 @@ class Listener(Protocol):
 
 PATIENCE: Final = 3  # looks for which the opening of a hang is held back until it is known where it stands
 MISSED: Final = 3  # looks, and the account of a job may be old
+LOOKS: Final = 24  # at the account, until it knows how the attempt before ended
 RECOMPILED: Final = 3  # functions that are named
 SHARE: Final = 100  # a look takes at most one part in so many of the time, also at many ranks that step apart
 
@@ -62,19 +64,31 @@ class IncidentWatch:
         tracer: of the job's phases: incidents are spans, too.
         sheet: keeps the incidents.
         briefs: returns what is looked at.
+        place: returns the run, None if it has no folder, and the attempt, counted from 0.
+        hand_over: has the exporters that lack them export spans of earlier attempts.
     """
 
-    def __init__(self, config: Config, tracer: PhaseTracer, sheet: IncidentSheet, briefs: Briefs) -> None:
+    def __init__(
+        self,
+        config: Config,
+        tracer: PhaseTracer,
+        sheet: IncidentSheet,
+        briefs: Briefs,
+        place: Callable[[], tuple[RunDirectory | None, int]],
+        hand_over: Callable[[Iterable[UnexportedSpan]], object],
+    ) -> None:
         every = config.incidents or 0
         self._limits = Limits(window=every)
         self._every, self._process_count = every, config.process_count
         self._tracer, self._sheet, self._briefs = tracer, sheet, briefs
+        self._place, self._hand_over = place, hand_over
         self._detector = Detector(self._limits)
         self._whole = False  # it is the account of all ranks
         self._due = 0
         self._took = deque[int](maxlen=3)  # processor time of the latest looks, ns
         self._recompilations = 0
         self._caught_up = tracer.traces.attempt == 0 or not config.leads  # with what the attempt before left open
+        self._patience = LOOKS  # for that
         self._listeners: list[Listener] = []
         self._held_back: dict[int, int] = {}  # incidents of which listeners do not know yet: looks left
         self._explainers: list[Explain] = []
@@ -130,19 +144,29 @@ class IncidentWatch:
         self._recompilations = brief.recompilations
 
     def _catch_up(self) -> None:
-        """Export the incidents that the attempt before left open, once they have been read."""
-        if (account := self._briefs()) is None or (left := self._sheet.left_open(account[0].history)) is None:
+        """Export the incidents that earlier attempts left open or have not exported, once they have been read."""
+        if (account := self._briefs()) is None or (left := self._sheet.left()) is None:
             return
+        traces, emitter, history = self._tracer.traces, self._tracer.emitter, account[0].history
+        self._patience -= 1
+        if self._patience and not any(one.attempt == traces.attempt + 1 for one in history):
+            return  # the account does not know yet how the attempt before ended
         self._caught_up = True
-        traces = self._tracer.traces
-        for incident in left:
-            job = job_span_context(traces.run_id, traces.attempt - 1, traces.process)
-            self._export(incident, job, traces.attempt - 1, died=True)
+        run, _ = self._place()
+        if run is None:
+            return
+        ends = ends_of(history)
+        for one in unexported_incidents(run, left, delivered_by(left), ends, traces.run_id, emitter.resource):
+            died = semconv.GOODPUT_INTERRUPTED in (one.span.attributes or {})
+            if died and not one.exported_by and one.span.resource.attributes[semconv.ATTEMPT] == traces.attempt - 1:
+                emitter.emit(one.span)  # nobody has had it, the user's own processors neither
+            else:
+                self._hand_over([one])
 
     def close(self) -> None:
         """Look a last time; what is still wrong ends with the job."""
         if self._tracer.traces.job_span is not None:
-            self._due = 0
+            self._due, self._patience = 0, 1
             self.tick()
             self._end(self._detector.close(self._tracer.clock()))
 
@@ -167,32 +191,28 @@ class IncidentWatch:
 
     def _take(self, incident: Incident) -> None:
         new = self._sheet.get(incident.number) is None
-        self._sheet.put(incident)
+        job_context = self._tracer.traces.job_context
+        self._sheet.put(incident, (job_context.trace_id, job_context.span_id) if new else None)
         if new:
             logger.warning("incident: %s", words.sentence(words.to_json(incident, self._tracer.traces.attempt)))
             if (job := self._tracer.traces.job_span) is not None and job.is_recording():
-                job.add_event(semconv.GOODPUT_INCIDENT_EVENT, _attributes(incident), incident.opened)
+                job.add_event(semconv.GOODPUT_INCIDENT_EVENT, incident_attributes(incident), incident.opened)
         if incident.ended is not None:
-            self._export(incident, self._tracer.traces.job_context, self._tracer.traces.attempt)
+            self._export(incident)
         if new:
             self._held_back[incident.number] = PATIENCE if incident.kind == IncidentKind.HANG else 0
         self._report(incident)
 
-    def _export(self, incident: Incident, job: SpanContext, attempt: int, *, died: bool = False) -> None:
-        """Make the span of an incident of an `attempt` that is over; `died`: because its attempt died."""
-        attributes = {**_attributes(incident), semconv.GOODPUT_INCIDENT_COST: incident.cost}
-        traces, emitter, links = self._tracer.traces, self._tracer.emitter, []
-        if died:
-            attributes[semconv.GOODPUT_INTERRUPTED] = True
-        for rank, number in () if died else self._taken(incident.number):
-            path = f"journal/{profile_name(attempt, rank, number)}"
-            attributes[semconv.GOODPUT_PROFILE_PATH] = path
-            context = watched_span_context(semconv.PROFILE_SPAN, traces.run_id, attempt, rank, number)
+    def _export(self, incident: Incident) -> None:
+        """Make the span of an incident that is over."""
+        traces, emitter, links = self._tracer.traces, self._tracer.emitter, list[Link]()
+        more: dict[str, types.AttributeValue] = {}
+        for rank, number in self._taken(incident.number):
+            path = f"journal/{profile_name(traces.attempt, rank, number)}"
+            more[semconv.GOODPUT_PROFILE_PATH] = path
+            context = watched_span_context(semconv.PROFILE_SPAN, traces.run_id, traces.attempt, rank, number)
             links.append(Link(context, {semconv.GOODPUT_PROFILE_PATH: path}))
-        identity, ended = (traces.run_id, attempt, traces.process), incident.ended or incident.began
-        times = incident.began, max(incident.began, ended)
-        kind, number = semconv.INCIDENT_SPAN, incident.number
-        emitter.emit(watched_span(kind, number, identity, job, emitter.resource, attributes, links, *times))
+        emitter.emit(incident_span(incident, traces.identity, traces.job_context, emitter.resource, more, links))
 
     def _report(self, incident: Incident) -> None:
         """Report the opening and the end of an incident to those who listen."""
@@ -209,20 +229,6 @@ class IncidentWatch:
             for listener in self._listeners:
                 with containing("the report of an incident"):
                     listener.ended(incident)
-
-
-def _attributes(incident: Incident) -> dict[str, types.AttributeValue]:
-    source = incident.source
-    known: dict[str, types.AttributeValue] = {
-        semconv.GOODPUT_INCIDENT_KIND: incident.kind,
-        semconv.GOODPUT_INCIDENT_CAUSE: source.category,
-        semconv.GOODPUT_INCIDENT_PHASE: source.name,
-        semconv.GOODPUT_INCIDENT_LINE: incident.line,
-        semconv.GOODPUT_INCIDENT_EVIDENCE: incident.evidence,
-    }
-    if source.rank != NOBODY:
-        known[semconv.GOODPUT_RANK] = source.rank
-    return {name: value for name, value in known.items() if value not in ("", ())}
 
 
 def _doing(now: OpenNow) -> Source | None:

@@ -74,11 +74,20 @@ class AcknowledgingExporter(DelegatingSpanExporter):
     """Passes spans to `exporter` and records each success in the journal.
 
     If the exporter keeps what it could not deliver, `waiting` is the number of these spans; an export succeeds, and the
-    shutdown leaves none, once all of them are delivered. Its `number` is the same in every attempt.
+    shutdown leaves none, once all of them are delivered. Its `number` is the same in every attempt. Spans of incidents
+    are not in the journal: `deliver` is called with the id of each and this number.
     """
 
-    def __init__(self, exporter: SpanExporter, account: Account, number: int) -> None:
+    def __init__(
+        self,
+        exporter: SpanExporter,
+        account: Account,
+        number: int,
+        deliver: Callable[[int, int], object] = lambda *_: None,
+    ) -> None:
         super().__init__(exporter)
+        self._deliver = deliver
+        self._incidents: list[int] = []  # ids of spans that are to be recorded once they are delivered
         self._exporting: Callable[[int], object] = nothing
         self._account = account
         self._number = number
@@ -125,6 +134,8 @@ class AcknowledgingExporter(DelegatingSpanExporter):
             context, ours = span.get_span_context(), isinstance(span, PhaseReadableSpan)
             if context is not None and (semconv.GOODPUT_PHASE in attributes or (ours and span.name in _ROOTS)):
                 self._last[attempt, attributes.get(semconv.GOODPUT_PHASE)] = context.span_id
+            if context is not None and ours and span.name == semconv.INCIDENT_SPAN:
+                self._incidents.append(context.span_id)
             if ours and span.name in _SUMMARIES and isinstance(attempt, int):
                 whose = attempt, str(attributes.get(semconv.GOODPUT_PHASES_NAME, ""))
                 self._ends[whose] = max(self._ends.get(whose, 0), span.end_time or 0)
@@ -135,5 +146,8 @@ class AcknowledgingExporter(DelegatingSpanExporter):
         for (attempt, name), end in self._ends.items():
             label = self._account.journal.name(name) if name else 0
             self._account.append(EXPORTED, self._number, SUMMED, label, attempt, NO_STEP, end)
+        for span in self._incidents:
+            self._deliver(span, self._number)
         self._last.clear()
         self._ends.clear()
+        self._incidents.clear()

@@ -216,14 +216,8 @@ def unexported_spans(
     spans = []
     for left in index.unexported:
         recovered = run.recovered_by(left.attempt, process)
-        theirs: dict[str, int | str] = {
-            semconv.ATTEMPT: left.attempt,
-            semconv.SERVICE_INSTANCE_ID: ids.instance_id(run_id, left.attempt, process),
-            **_known(run, left.attempt, process),
-        }
-        if semconv.TRACE_ID in resource.attributes:
-            theirs[semconv.TRACE_ID] = f"{ids.attempt_trace_id(run_id, left.attempt):032x}"
-        dead = _DeadAttempt(run_id, left, process, resource.merge(Resource(theirs)), left.attempt < latest)
+        theirs = resource_of_attempt(run, run_id, left.attempt, process, resource)
+        dead = _DeadAttempt(run_id, left, process, theirs, left.attempt < latest)
         if left.share >= SMALL:
             spans += [UnexportedSpan(dead.summary(one), recovered | left.summed_by(one)) for one in left.summaries]
             for name, summary in left.phase_summaries:
@@ -232,6 +226,18 @@ def unexported_spans(
             exported_by = frozenset(exporter for exporter, reached in left.reached.items() if place <= reached)
             spans.append(UnexportedSpan(dead.span(entry), recovered | exported_by))
     return spans
+
+
+def resource_of_attempt(run: RunDirectory, run_id: str, attempt: int, process: int, resource: Resource) -> Resource:
+    """Return the resource of a process that was part of an attempt, by what it recorded; `resource`: of this one."""
+    theirs: dict[str, int | str] = {
+        semconv.ATTEMPT: attempt,
+        semconv.SERVICE_INSTANCE_ID: ids.instance_id(run_id, attempt, process),
+        **_known(run, attempt, process),
+    }
+    if semconv.TRACE_ID in resource.attributes:
+        theirs[semconv.TRACE_ID] = f"{ids.attempt_trace_id(run_id, attempt):032x}"
+    return resource.merge(Resource(theirs))
 
 
 def _known(run: RunDirectory, attempt: int, process: int) -> dict[str, int | str]:

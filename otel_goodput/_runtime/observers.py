@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -35,7 +35,7 @@ from otel_goodput._journal.requests import Inbox
 from otel_goodput._live import LiveAccount
 from otel_goodput._live.live_job import JobBrief, JobFigures
 from otel_goodput._metrics.productivity import Inputs, Productivity
-from otel_goodput._recording.finished import watched_span
+from otel_goodput._recording.finished import UnexportedSpan, watched_span
 from otel_goodput._recording.hooks import ProfiledSteps
 from otel_goodput._recording.ids import watched_span_context
 from otel_goodput._recording.tracer import PhaseTracer
@@ -69,9 +69,9 @@ _SIGNALS: Final = frozenset(one.name for one in SIGNALS)
 class Observers:
     """The observers of one recorder.
 
-    `figures` returns the account, and more of it if it is of all ranks. `flush` and `finish` export everything so far,
-    and end the recorder, within so many seconds. Threads and signal handlers begin with :meth:`start`, because they
-    call these, which may need the observers.
+    `figures` returns the account, and more of it if it is of all ranks. `hand_over` exports spans of earlier attempts,
+    `flush` and `finish` export everything so far, and end the recorder, within so many seconds. Threads and signal
+    handlers begin with :meth:`start`, because they call these, which may need the observers.
 
     Attributes:
         requests: of commands to this process.
@@ -87,6 +87,7 @@ class Observers:
         productivity: Productivity,
         figures: Callable[[], tuple[Totals, JobFigures | None]],
         live: LiveAccount,
+        hand_over: Callable[[Iterable[UnexportedSpan]], object],
         flush: Callable[[float], object],
         finish: Callable[[float], object],
     ) -> None:
@@ -139,7 +140,7 @@ class Observers:
         self._notifier: Notifier | None = None
         if config.incidents is not None and (config.leads or live.ranks is not None):
             watched = self._brief if config.leads else partial(_standing_in, live)
-            self.incidents = IncidentWatch(config, tracer, live.incidents, watched)
+            self.incidents = IncidentWatch(config, tracer, live.incidents, watched, place, hand_over)
             if (of_ranks := live.ranks) is not None:
                 own_times = of_ranks.own_times
                 self.incidents.explain_by(lambda incident: explained(incident, own_times()))

@@ -144,7 +144,8 @@ class Pipelines:
         for opened in self._exporters:
             if opened.span_exporter is not None:
                 with _losing(f"exporter {opened.name}: spans are not exported"):
-                    exporter = AcknowledgingExporter(opened.span_exporter, live.account, opened.number)
+                    kept = live.account, opened.number, live.incidents.deliver
+                    exporter = AcknowledgingExporter(opened.span_exporter, *kept)
                     make = partial(Batcher, opened.number, exporter)
                     usual = partial(make, 2048, 5_000, 512, 30_000)
                     self.batchers.append(_unless_wrong("an OTEL_BSP_* variable", make, usual))

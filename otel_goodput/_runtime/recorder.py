@@ -176,7 +176,9 @@ class Recorder(Phases):
             self.meter_provider, self._durations = pipelines.meter_provider(resource, again=True), None
         self._join()
         self._keeper = live.keep(self._work, tracer.sum_up)
-        self._observers = Observers(config, tracer, self._productivity, self._figures, live, self.flush, self.shutdown)
+        self._observers = Observers(
+            config, tracer, self._productivity, self._figures, live, pipelines.hand_over, self.flush, self.shutdown
+        )
         self._observers.start(config)
         live.facts.watch(lambda: hooks.waits, hooks.compile_cache.to_json)
         if config.leads:  # last, because a reader may collect all metrics immediately

@@ -12,8 +12,10 @@ from opentelemetry.sdk.metrics.export import MetricExportResult
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SpanExportResult
 
+from otel_goodput._journal.incidents import delivered_by, ends_of, incident_files
 from otel_goodput._journal.sidecars import checked_json
 from otel_goodput._recording.finished import unexported_spans
+from otel_goodput._recording.incident_spans import unexported_incidents
 from otel_goodput._resources import process as process_resource
 from otel_goodput._runtime import files
 from otel_goodput._runtime.pipelines import last_values
@@ -101,7 +103,9 @@ def _recover(recorded: RecordedRun, restored: Restored, process: int, exporters:
     resource = process_resource.describe(config.job_name, run_id, restored.attempt, process, count, detect=False)
     names = resolve(config.exporters, os.environ, directory=None if mirror else run.path)
     number = numbers(names)
-    before = {left.attempt: run.recovered_by(left.attempt, process) for left in index.unexported}
+    incidents = [file for file in incident_files(run) if file.process == process and file.incidents]
+    left_by = dict.fromkeys([*(left.attempt for left in index.unexported), *(file.attempt for file in incidents)])
+    before = {attempt: run.recovered_by(attempt, process) for attempt in left_by}
     if again:
         before = dict.fromkeys(before, frozenset())
         for attempt in before:
@@ -111,6 +115,11 @@ def _recover(recorded: RecordedRun, restored: Restored, process: int, exporters:
         return 0
     described = Resource(dict(resource.attributes))
     unexported = unexported_spans(run, index, run_id, process, described, restored.attempt)
+    if incidents:
+        history = recorded.report(others=False, process=process).totals.history
+        ends = {restored.attempt: restored.last_sign, **ends_of(history)}
+        known = delivered_by(incident_files(run))
+        unexported += unexported_incidents(run, incidents, known, ends, run_id, described)
     if not unexported:
         print(f"{name_of}: attempt {restored.attempt + 1} has no spans left to export")
         return 0

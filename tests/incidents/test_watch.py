@@ -207,6 +207,30 @@ def test_an_incident_that_its_attempt_left_open_ends_with_it(run_folder: RunDire
         sheet.put(incident(1))
         sheet.keep(run_folder)
     assert [(attempt, one.ended) for attempt, one in incidents_of(run_folder, {0: 99})] == [(0, 99), (1, None)]
+    # The second attempt died at once, and nothing says when the first one did.
+    assert [(attempt, one.ended) for attempt, one in incidents_of(run_folder, {1: 120})] == [(0, 120), (1, 120)]
+
+
+def test_which_exporters_have_delivered_which_spans_is_remembered(run_folder: RunDirectory) -> None:
+    for attempt in (0, 1):
+        sheet = IncidentSheet(attempt, 0)
+        sheet.put(incident(1, ended=30), (2**127, 2**63))
+        sheet.deliver(2**63 + attempt, 5)
+        sheet.deliver(7, attempt)
+        sheet.keep(run_folder)
+    files = incidents.incident_files(run_folder)
+    assert [(file.attempt, file.jobs, file.tells) for file in files] == [
+        (attempt, {1: (2**127, 2**63)}, True) for attempt in (0, 1)
+    ]
+    assert incidents.delivered_by(files) == {2**63: {5}, 2**63 + 1: {5}, 7: {0, 1}}
+    later = IncidentSheet(2, 0)
+    assert later.left() is None
+    later.keep(run_folder)
+    assert later.left() == files
+    for number in range(incidents.DELIVERED + 5):
+        later.deliver(100 + number, 0)
+    later.keep(run_folder)
+    assert len(incidents.incident_files(run_folder)[2].delivered) == incidents.DELIVERED
 
 
 def test_of_very_many_incidents_and_attempts_the_latest_are_kept(

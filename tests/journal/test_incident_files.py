@@ -81,6 +81,8 @@ HOSTILE: dict[str, Callable[[Path], bytes]] = {
     "a share too few": lambda path: members(path, shares=[[]]),
     "evidence of numbers": lambda path: members(path, evidence=[1]),
     "too much evidence": lambda path: members(path, evidence=["x"] * 1000),
+    "a job without ids": lambda path: checked_json(read_json(path) | {"jobs": [[1, "", "zz"]]}),
+    "an id too long": lambda path: checked_json(read_json(path) | {"delivered": [["f" * 17, 1]]}),
     "a line of lists": lambda path: members(path, line=["a"]),
 }
 
