@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,7 @@ from otel_goodput.reports.stacks import Standstill, standstill
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 NOW_S: Final = 5.0  # processes look for requests once a second
 RAS_S: Final = 3.0  # for NCCL to gather what all ranks say
+PORTS: Final = 4  # on which NCCL is looked for; all ranks of a machine usually share one
 _LINE: Final = 4096
 _STATUS: Final = 64 * files.KIB
 
@@ -59,8 +61,9 @@ def run_stacks(options: argparse.Namespace) -> int:
         with named_runs(options) as runs:
             run = only(runs)
             still = standstill(run, None if options.attempt is None else options.attempt - 1)
-    traces, status = _recorders(still), _ras(run, still)
+    traces = _recorders(still)
     if options.json:
+        status = _ras(run, still)
         traced = [{"rank": rank, "path": path, "bytes": size, "written": at} for rank, path, size, at in traces]
         print(json.dumps({**still.to_json(every=options.all), "flight_recorder": traced, "ras": status}))
     else:
@@ -68,7 +71,8 @@ def run_stacks(options: argparse.Namespace) -> int:
             print(line)
         for rank, path, size, at in traces:
             print(f"\nflight recorder of rank {rank}: {path}, {size:,} bytes, written {format_moment(at)}")
-        if status is not None:
+        sys.stdout.flush()  # NCCL may not answer, and these are here
+        if (status := _ras(run, still)) is not None:
             print("\n".join(["", "NCCL says of its ranks (RAS):", *(f"    {line}" for line in status.splitlines())]))
     for name, error in still.unread:
         print(f"otel-goodput: {shown(name)} cannot be read: {shown(str(error))}", file=sys.stderr)
@@ -101,28 +105,39 @@ def _recorders(still: Standstill) -> list[tuple[int, str, int, float]]:
 
 def _ras(run: RecordedRun, still: Standstill) -> str | None:
     """Return what NCCL says of a job that lives on this machine; None if it cannot be asked."""
+    ports = dict[int, None]()
     for rank, dump in sorted(still.dumps.items()):
         host, _, port = dump.about.get(RAS, "").rpartition(":")
-        here = host in LOOPBACK and port.isdecimal() and run.folder.lock(still.attempt, rank).here()
-        if here and (status := ras_status(int(port))) is not None:
-            return status
-    return None
+        if host in LOOPBACK and port.isdecimal() and run.folder.lock(still.attempt, rank).here():
+            ports[int(port)] = None
+    statuses = (ras_status(port, RAS_S) for port in list(ports)[:PORTS])
+    return next((status for status in statuses if status is not None), None)
 
 
-def ras_status(port: int, seconds: float = RAS_S) -> str | None:
-    """Ask the process of NCCL on this machine that listens on `port`; None if none answers as NCCL does."""
+def ras_status(port: int, seconds: float) -> str | None:
+    """Ask the process of NCCL on this machine that listens on `port`; None if none answers as NCCL does.
+
+    It has so many seconds to gather what all ranks say, and as many again to say it.
+    """
     until = time.monotonic() + 2 * seconds
+    answer = b""
     try:
-        with socket.create_connection(("127.0.0.1", port), seconds) as connection, connection.makefile("rwb") as stream:
-            stream.write(b"CLIENT PROTOCOL 2\n")
-            stream.flush()
-            if not stream.readline(_LINE).startswith(b"SERVER PROTOCOL "):
+        with socket.create_connection(("127.0.0.1", port), seconds) as connection:
+
+            def receive() -> bytes:
+                connection.settimeout(max(1e-3, until - time.monotonic()))
+                return connection.recv(_LINE)
+
+            connection.sendall(b"CLIENT PROTOCOL 2\n")
+            while b"\n" not in answer and len(answer) < _LINE and (some := receive()):
+                answer += some
+            greeting, _, answer = answer.partition(b"\n")
+            if not greeting.startswith(b"SERVER PROTOCOL "):
                 return None
-            stream.write(b"TIMEOUT %d\nSTATUS\n" % max(1, round(seconds)))
-            stream.flush()
-            status = b""
-            while time.monotonic() < until and len(status) < _STATUS and (some := stream.read1(_LINE)):
-                status += some
+            connection.sendall(b"TIMEOUT %d\nSTATUS\n" % max(1, round(seconds)))
+            with suppress(TimeoutError):
+                while time.monotonic() < until and len(answer) < _STATUS and (some := receive()):
+                    answer += some
     except (OSError, OverflowError):
         return None
-    return "\n".join(map(shown, status.decode("utf-8", "replace").removeprefix("OK\n").splitlines()))
+    return "\n".join(map(shown, answer.decode("utf-8", "replace").removeprefix("OK\n").splitlines())) or None

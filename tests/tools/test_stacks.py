@@ -6,12 +6,15 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from stacked import ALL_REDUCE, LOAD, NS, Ranks
 
+from otel_goodput._tools import stacks
 from otel_goodput._tools.cli import main
 
 ANSWER = "Job summary\n  (group # in a table)\n#0: 1 of 2 ranks is missing\x1b[0m\n"
@@ -102,6 +105,42 @@ def test_what_nccl_says(ranks: Ranks, nccl: int, capsys: pytest.CaptureFixture[s
         lock.release()
     assert "NCCL says of its ranks (RAS):\n    Job summary\n" in text
     assert "    #0: 1 of 2 ranks is missing?[0m" in text
+
+
+@pytest.mark.parametrize("manner", ["silent", "trickles", "never ends"])
+def test_a_server_that_never_answers_delays_no_stacks(
+    ranks: Ranks, manner: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stacks are printed before NCCL is asked, once and not for each rank, and for a bounded time."""
+    monkeypatch.setattr(stacks, "RAS_S", 0.3)
+    printed: list[str] = []
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                printed.append(capsys.readouterr().out)
+                if manner == "never ends":
+                    connection.sendall(b"SERVER PROTOCOL 2\nOK\nJob summary\n")
+                while manner != "silent" and not over.wait(0.01):
+                    connection.sendall(b"." if manner == "trickles" else b"and more\n")
+                over.wait(30)
+
+        threading.Thread(target=serve, daemon=True).start()
+        locks = [ranks.run.lock(0, rank) for rank in range(4)]
+        for rank, lock in enumerate(locks):
+            ranks.add(rank, ALL_REDUCE, about={"ras": f"localhost:{server.getsockname()[1]}"})
+            lock.acquire()
+        began = time.monotonic()
+        assert main(["stacks", str(ranks.run.path)]) == 0
+        took = time.monotonic() - began
+        over.set()
+        for lock in locks:
+            lock.release()
+    assert "ranks 0-3 are in all_reduce at train.py:88" in printed[0]
+    assert ("Job summary" in capsys.readouterr().out) == (manner == "never ends")
+    assert took < 2
 
 
 @pytest.mark.parametrize("place", ["example.com:28028", "localhost:x", "", "localhost:99999", "10.0.0.1:1"])
