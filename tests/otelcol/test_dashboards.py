@@ -37,4 +37,5 @@ def test_what_is_selected_is_stored_by_the_sidecar(tmp_path: Path) -> None:
         assert lacking == []
         metrics = {one.metric for one in selections(load(name))} & series.keys()
         in_trouble = [f"alerts/otlp/job-{what}.json" for what in ("waits-for-rank", "incident", "slowdown")]
+        in_trouble.append("alerts/otlp/slow-rank.json")
         assert len(metrics) > (4 if name.startswith("dashboards/") else 0) or name in in_trouble

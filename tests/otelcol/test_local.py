@@ -59,11 +59,12 @@ UNANSWERED |= {
     "What did an attempt wait for?",
     "Which rank does it wait for?",
     "Which rank is slow inside of steps?",
+    "How much faster would the job be without it?",
     "Which incidents are open?",
     "How many incidents were there?",
     "What did they cost?",
 }
-SILENT |= {semconv.RANK_OWN, semconv.INCIDENT_ACTIVE, semconv.INCIDENT_COUNT, semconv.INCIDENT_COST}
+SILENT |= {semconv.RANK_OWN, semconv.RANK_GAIN, semconv.INCIDENT_ACTIVE, semconv.INCIDENT_COUNT, semconv.INCIDENT_COST}
 SILENT |= {semconv.RANK_WAIT, semconv.COMPILE_CACHE, semconv.COMPILE_TIME_SAVED, semconv.SCHEDULING_DURATION}
 SILENT |= {*UsageRows.metrics}
 UNANSWERED |= {panel.title for panel in board.usage()}

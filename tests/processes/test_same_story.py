@@ -158,9 +158,14 @@ LENGTH_MIN = 80  # as long as jobs take for the alerts, which are made for hours
 EVALUATED = 78
 
 
+def lasted(exported: Exported) -> float:
+    """Seconds by the metrics; the report of a job that goes on is of a little later."""
+    return sum(point.value for point in exported.metric(TIME))
+
+
 def drawn_out(name: str, exported: Exported) -> list[alerts.RunMetric]:
     """The metrics of a job as if all in it took so much longer that the job lasts for LENGTH_MIN minutes."""
-    factor = 60 * LENGTH_MIN / exported.report["elapsed_s"]
+    factor = 60 * LENGTH_MIN / lasted(exported)
 
     def figure(point: Point) -> alerts.Figure:
         if point.name == semconv.LAST_SIGN.name:
@@ -184,7 +189,7 @@ def expected_alerts(name: str, report: Mapping[str, Any], exported: Exported) ->
     for (rank, _), seconds in waited_in(exported).items():
         waits[rank] = waits.get(rank, 0.0) + seconds
     waits.pop(semconv.OTHER_RANKS, None)
-    elapsed, loading = report["elapsed_s"], spent(report).get(Category.DATA_LOADING, 0.0)
+    elapsed, loading = lasted(exported), spent(report).get(Category.DATA_LOADING, 0.0)
     firing = {f"JobWaitsForRank of {name}, rank {rank}" for rank, held in waits.items() if held > 0.05 * elapsed}
     firing |= {f"ProgressAtRisk of {name}"} if report["at_risk_s"] / elapsed * LENGTH_MIN > 60 else set()
     firing |= {f"GoodputBelowTarget of {name}"} if report["goodput"] < 0.8 else set()
