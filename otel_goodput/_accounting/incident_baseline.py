@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Container, Iterable, Mapping, Sequence
+from math import sqrt
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -19,6 +20,7 @@ _APART: Final = frozenset({Category.IN_FLIGHT, Category.INFRASTRUCTURE_RECOVERY}
 LOOPING: Final = tuple(Source(one) for one in (STEP, Category.DATA_LOADING, Category.OTHER))
 REFERENCE: Final = 12  # windows, before anything is compared,
 REMEMBERED: Final = 60  # and the most that what is usual is taken from
+UNSURE: Final = 2.0  # by so much over the root of the number of windows, their deviation may be larger than it seems
 LEAST_NOISE: Final = 0.02  # deviation as a share of the usual
 HIGH: Final = 0.8  # the share of windows that are below what counts as more than usual,
 HIGHER: Final = 0.9  # and below the median and so many deviations of a normal distribution:
@@ -111,7 +113,8 @@ class Usual:
             return
         turns = sorted(turn(one, self.parts) for one in self._recent)
         middle, high, higher = (turns[int(share * (len(turns) - 1))] for share in (0.5, HIGH, HIGHER))
-        self.high, self.noise = high, max(LEAST_NOISE * self.turn, (higher - middle) / _NORMAL)
+        deviation = (1 + UNSURE / sqrt(len(turns))) * (higher - middle) / _NORMAL
+        self.high, self.noise = high, max(LEAST_NOISE * self.turn, deviation)
         # It has become faster for good: that is what is usual from now on.
         if len(self._first) == len(turns) == REMEMBERED and high < self.turn - self.noise:
             self._first = [*self._recent]

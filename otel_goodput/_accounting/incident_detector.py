@@ -69,7 +69,7 @@ ALARM: Final = 9.0
 LATELY: Final = 8  # a phase that had time in so many of the latest windows is a part of the turns now:
 OFTEN_LATELY: Final = 5
 # If turns differ so much that a window is that noisy (as a share of a turn), windows get twice as long, until
-NOISY: Final = 0.05
+NOISY: Final = 0.1
 LONGEST: Final = 16  # times as long.
 OF_ONE: Final = 0.5  # a rank that has so much of what is lost is the cause
 SHARES: Final = 8

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from math import ceil, hypot, log, sqrt
-from statistics import median_low
+from statistics import median, median_low
 from typing import Final
 
 from otel_goodput._accounting.own_time import (
@@ -208,7 +208,7 @@ def slow_ranks(added: Mapping[int, OwnTime], steps: int) -> dict[int, float]:
         return {}
     shares = {rank: one.shares() for rank, one in added.items()}
     usual = median_low([own for own, _ in shares.values()])
-    apart = _NORMAL * median_low([abs(own - usual) for own, _ in shares.values()])
+    apart = _NORMAL * median(sorted(abs(own - usual) for own, _ in shares.values())[:-1])  # but for the slowest
     certain, rest = CERTAIN + sqrt(2 * log(len(added))), 1 / sqrt(len(added) - 1)
     slow = dict[int, float]()
     for rank, (own, _) in shares.items():
