@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from otel_goodput._accounting.incidents import Incident
 from otel_goodput._accounting.ranks import NOBODY
 from otel_goodput._incidents.profiler import REQUEST, Profiler
+from otel_goodput._incidents.watchdog import STACKS_REQUEST
 from otel_goodput._journal import requests
 from otel_goodput._journal.profiles import Profile, read_profile
 from otel_goodput._journal.rundir import RunDirectory
@@ -30,6 +31,7 @@ from otel_goodput.semconv import INCIDENT_SPAN, THROTTLE_REASONS, IncidentKind, 
 
 LOOKS: Final = 12  # at the stacks of one hang: ranks write them at different times,
 EACH_S: Final = 5.0  # so long after one another
+UNTIL_REQUEST: Final = 2  # looks until all ranks are to write them
 PATIENCE: Final = 12  # looks until this process is profiled because no rank stands out
 RANKS_SHOWN: Final = 3  # whose clocks are held down
 _POWER_CAP: Final = 1 << THROTTLE_REASONS.index(ThrottleReason.POWER_CAP)
@@ -73,6 +75,7 @@ class Causes:
         self._waited = Counter[int]()  # looks at an incident whose rank is not known
         self._requests: dict[int, tuple[requests.Request, int]] = {}  # to another rank
         self._looking: threading.Thread | None = None
+        self._stacks: tuple[int, requests.Request] | None = None  # for which incident all ranks shall write theirs
 
     def explain(self, incident: Incident) -> Incident:
         """Return the incident with what is known of it by now, and find out more. For the keeper's thread."""
@@ -111,6 +114,11 @@ class Causes:
         def look() -> None:
             with containing("the stacks of a hang"):
                 state = standstill(RecordedRun(run), attempt)
+                if count >= UNTIL_REQUEST and not (state.groups and state.at >= incident.began):
+                    if self._stacks is None or self._stacks[0] != incident.number:  # the limit of stacks is longer
+                        self._stacks = incident.number, requests.make(STACKS_REQUEST, attempt)
+                        requests.post(run, self._stacks[1])
+                    state = standstill(RecordedRun(run), attempt, request=self._stacks[1].id)
                 if state.groups and state.at >= incident.began:
                     self._findings[incident.number] = _of_stacks(state)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from opentelemetry.trace import Link, Span
@@ -14,7 +15,7 @@ from otel_goodput import semconv
 from otel_goodput._accounting.incident_detector import Detector, Limits
 from otel_goodput._accounting.incidents import STEP, Incident, Source, observation, source_of
 from otel_goodput._accounting.job import OpenNow
-from otel_goodput._accounting.ranks import STEP_TIME
+from otel_goodput._accounting.ranks import NOBODY, STEP_TIME
 from otel_goodput._accounting.totals import Brief
 from otel_goodput._journal.incidents import IncidentSheet, delivered_by, ends_of
 from otel_goodput._journal.rundir import RunDirectory, profile_name
@@ -51,9 +52,21 @@ class Listener(Protocol):
 
 PATIENCE: Final = 3  # looks for which the opening of a hang is held back until it is known where it stands
 MISSED: Final = 3  # looks, and the account of a job may be old
+APART: Final = 6  # ranks that wait for another one before the first step wait so small a part of what all may take
 LOOKS: Final = 24  # at the account, until it knows how the attempt before ended
 RECOMPILED: Final = 3  # functions that are named
 SHARE: Final = 100  # a look takes at most one part in so many of the time, also at many ranks that step apart
+
+
+@dataclass(frozen=True)
+class StartLimits(Limits):
+    """Limits with one for the time before the first step, ns; 0: the usual one."""
+
+    start: int = 0
+
+    @property
+    def unknown(self) -> int:
+        return self.start or super().unknown
 
 
 class IncidentWatch:
@@ -78,7 +91,8 @@ class IncidentWatch:
         hand_over: Callable[[Iterable[UnexportedSpan]], object],
     ) -> None:
         every = config.incidents or 0
-        self._limits = Limits(window=every)
+        self._limits = StartLimits(window=every, start=config.watchdog.start)
+        self._apart = replace(self._limits, start=self._limits.unknown // APART)
         self._every, self._process_count = every, config.process_count
         self._tracer, self._sheet, self._briefs = tracer, sheet, briefs
         self._place, self._hand_over = place, hand_over
@@ -139,6 +153,8 @@ class IncidentWatch:
         seen = observation(brief, self._tracer.traces.attempt, waits, doing)
         if now - seen.at > LATE_NS:  # a rank does not say what it does: then the time since a step is as of now
             seen = seen._replace(at=now)
+        waiting = job is not None and not seen.stepped and doing is not None and doing.rank != NOBODY
+        self._detector.limits = self._apart if waiting else self._limits
         for incident in self._detector.look(seen):
             self._take(self._explained(incident, brief))
         self._recompilations = brief.recompilations

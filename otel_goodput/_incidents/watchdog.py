@@ -109,6 +109,7 @@ class Watchdog:
         training: Callable[[], int | None],
     ) -> None:
         self._fixed = option.limit
+        self._unknown = option.start or max(option.limit, UNKNOWN_NS)
         self._account = account
         self._place = place
         self._training = training
@@ -277,13 +278,13 @@ class Watchdog:
         if kind[0] == _STEPPING:
             return fixed or self._limit_of_steps()
         if kind[0] == _START:
-            return max(fixed, UNKNOWN_NS)
+            return self._unknown
         longest = self._quiet.get(kind, 0)
         # One long pause must not let the next one go on ten times as long.
         usual = max(fixed or LEAST_NS, min(FACTOR * longest, max(UNKNOWN_NS, 2 * longest)))
         if kind[0] == _BETWEEN:
             return fixed or max(BETWEEN_NS, usual)
-        return usual if longest else max(fixed, UNKNOWN_NS)
+        return usual if longest else self._unknown
 
     def _limit_of_steps(self) -> int:
         with self._account.lock:
@@ -292,7 +293,7 @@ class Watchdog:
             times = [] if loop is None else loop.times[-_USUAL:]
             recurring = None if loop is None else loop.long_steps
         if len(times) < _KNOWN:
-            return UNKNOWN_NS
+            return self._unknown
         long = 0 if recurring is None else recurring.long
         return max(LEAST_NS, FACTOR * round(median(times)), 3 * long)
 

@@ -57,6 +57,7 @@ PROFILES: Final = (PROFILE_AUTO, PROFILE_TRACE, PROFILE_REQUEST, PROFILE_OFF)
 AUTO: Final = "auto"
 OFF: Final = "off"
 GIL: Final = "gil"
+START: Final = "start="
 
 
 # --- parsers: of the text of a variable or an argument; they raise ValueError or OverflowError ------------------------
@@ -123,24 +124,27 @@ def _limit(text: str) -> int | None:
 
 
 class Watch(NamedTuple):
-    """How training is watched: `limit` in ns, 0: by what is usual; `timer`: also by the interpreter's."""
+    """How training is watched: `limit` in ns, 0: by what is usual; `timer`: also by the interpreter's.
+
+    `start`: the limit before the first step, and in a phase that was not seen before, ns; 0: the usual one.
+    """
 
     on: bool = True
     limit: int = 0
     timer: bool = False
+    start: int = 0
 
 
 def _watchdog(text: str) -> Watch:
     words = _names(text.lower())
-    limit, *others = [word for word in words if word != GIL] or [AUTO]
-    if others or (limit == OFF and len(words) > 1):
-        raise ValueError(f"the watchdog is {AUTO}, {OFF} or a duration, perhaps with {GIL}, not {text!r}")
-    if limit in (AUTO, OFF):
-        return Watch(limit == AUTO, timer=GIL in words)
-    length = parse_duration(limit)
-    if not NS <= length <= 7 * 86_400 * NS:
-        raise ValueError(f"the watchdog's limit must be between a second and a week, not {text!r}")
-    return Watch(limit=length, timer=GIL in words)
+    starts = [word.removeprefix(START) for word in words if word.startswith(START)]
+    limit, *others = [word for word in words if word != GIL and not word.startswith(START)] or [AUTO]
+    if others or len(starts) > 1 or (limit == OFF and GIL in words):
+        raise ValueError(f"the watchdog is {AUTO}, {OFF} or a duration, perhaps with {START}10m or {GIL}, not {text!r}")
+    lengths = [0 if word in (AUTO, OFF) else parse_duration(word) for word in (limit, *starts)]
+    if any(length and not NS <= length <= 7 * 86_400 * NS for length in lengths):
+        raise ValueError(f"the watchdog's limits must be between a second and a week, not {text!r}")
+    return Watch(limit != OFF, lengths[0], GIL in words, *lengths[1:])
 
 
 def _processes(text: str) -> str:
@@ -395,10 +399,11 @@ class Settings:
     )
     watchdog = Option(
         "float | str | None",
-        f"{AUTO} | {OFF} | duration, {GIL}",
+        f"{AUTO} | {OFF} | duration, {START}duration, {GIL}",
         AUTO,
         "how long training may stand still before the stacks of all threads are written to the run's folder; `auto`: "
-        f"10 times the usual step, and at least 30 s. With `,{GIL}` also if a call of C holds Python's lock",
+        f"10 times the usual step, and at least 30 s. With `,{START}20m` 20 minutes before the first step, also for "
+        f"incidents. With `,{GIL}` also if a call of C holds Python's lock",
         _watchdog,
     )
     grace_period = Option(

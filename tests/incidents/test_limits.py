@@ -72,19 +72,35 @@ def test_a_fixed_limit(record: Record) -> None:
             assert limit(recording) == 120
 
 
-@pytest.mark.parametrize("wrong", ["0.5s", "8d", "sometimes", "-1", "off,gil", "1m,2m"])
+def test_a_limit_before_the_first_step(record: Record) -> None:
+    recording = record(watchdog="start=20m")
+    with goodput.job():
+        assert limit(recording) == 1200
+        for number in range(12):
+            with goodput.step(number):
+                pass
+        with goodput.step(12):
+            assert limit(recording) == LEAST_NS / NS
+        with goodput.custom("evaluation"):
+            assert limit(recording) == 1200, "the first one"
+
+
+@pytest.mark.parametrize(
+    "wrong", ["0.5s", "8d", "sometimes", "-1", "off,gil", "1m,2m", "start=", "start=0.1s", "start=5m,start=6m"]
+)
 def test_wrong_limits(record: Record, wrong: str) -> None:
     with pytest.raises(ConfigurationError):
         record(watchdog=wrong)
 
 
 def test_right_limits() -> None:
-    assert [Settings.watchdog.parse(text) for text in ("Auto", "off", "90s", "gil", "5m, GIL")] == [
+    assert [Settings.watchdog.parse(text) for text in ("Auto", "off", "90s", "gil", "5m, GIL", "start=20m,off")] == [
         Watch(),
         Watch(on=False),
         Watch(limit=90 * NS),
         Watch(timer=True),
         Watch(limit=300 * NS, timer=True),
+        Watch(on=False, start=1200 * NS),
     ]
 
 
