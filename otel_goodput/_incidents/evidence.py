@@ -29,7 +29,7 @@ from otel_goodput.semconv import (
 )
 
 EVIDENCE_REQUEST: Final = "evidence"  # the kind of a request to a rank
-AGAIN_S: Final = 30.0  # a rank is asked again so long after its answer, while its incident is open,
+AGAIN_S: Final = 10.0  # a rank is asked again so long after its answer, while its incident is open,
 TIMES: Final = 4  # so often at most
 SENTENCES: Final = 8  # of one rank
 ANNOUNCEMENTS: Final = 16  # that are remembered

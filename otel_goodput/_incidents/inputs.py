@@ -51,10 +51,14 @@ class InputQueue:
             return []
         if self._clock() - of.opened > SETTLED_NS and self._settled is not None and self._settled[0] == of:
             return self._settled[1]
-        looks = [empty for at, empty in list(self._looks) if at >= of.began]
+        # When an incident began is an estimate, so earlier looks can only say that there was nothing.
+        looks = [empty for at, empty in list(self._looks) if at >= of.opened]
+        if len(looks) < LEAST:
+            earlier = [empty for at, empty in list(self._looks) if at >= of.began][-LEAST:]
+            looks = earlier if 2 * sum(earlier) >= LEAST else []
         if len(looks) < LEAST:
             return []
-        # Of the first ones since it began, as many as change seldom: 8, 16, 32, ...
+        # Of the first ones, as many as change seldom: 8, 16, 32, ...
         count = 1 << (len(looks).bit_length() - 1)
         empty = sum(islice(looks, count))
         text = f"the input queue was empty in {empty} of {count} looks"

@@ -69,11 +69,32 @@ def loaded(ready: Callable[[int], int], **options: Any) -> tuple[str, ...]:
 def test_an_empty_input_queue_is_evidence_and_a_full_one_is_evidence_against() -> None:
     (text,) = loaded(lambda number: 0 if number >= 100 else 3)
     match = re.fullmatch(r"the input queue was empty in (\d+) of (\d+) looks", text)
-    assert match is not None and int(match[2]) >= 8 and int(match[1]) >= 0.75 * int(match[2])
+    assert match is not None and int(match[2]) >= 8 and int(match[1]) >= 0.9 * int(match[2])
     (text,) = loaded(lambda number: 3)
     assert re.fullmatch(
         r"the input queue was empty in 0 of \d+ looks: batches were ready, so what takes the time is to take them", text
     )
+
+
+def test_looks_from_before_it_was_noticed_do_not_speak_against_it() -> None:
+    """When it began is an estimate: some of them may be of better times."""
+    now, ready = 0, 3
+    inputs = InputQueue(lambda: ready, lambda: now * NS)
+
+    def look(moment: int, batches: int) -> list[str]:
+        nonlocal now, ready
+        now, ready, inputs._due = moment, batches, 0.0
+        inputs.look()
+        return inputs.sentences(Circumstance(SLOW.kind, Category.DATA_LOADING, 0, 40 * NS))
+
+    for moment in range(35):
+        assert not look(moment, 3)
+    for moment in range(35, 38):
+        assert not look(moment, 0)
+    assert look(38, 0) == ["the input queue was empty in 4 of 8 looks"]
+    for moment in range(39, 48):
+        assert look(moment, 0)
+    assert look(48, 0) == ["the input queue was empty in 8 of 8 looks"]
 
 
 def test_nothing_is_said_of_a_queue_that_nobody_sees_or_of_other_incidents() -> None:
