@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from otel_goodput._accounting.incidents import Incident
 from otel_goodput._accounting.ranks import NOBODY
+from otel_goodput._incidents.collectives import RAS_S, ras_port, ras_status, wrong_in
 from otel_goodput._incidents.profiler import REQUEST, Profiler
 from otel_goodput._incidents.watchdog import STACKS_REQUEST
 from otel_goodput._journal import requests
@@ -74,6 +75,7 @@ class Causes:
         self._profiled: set[tuple[int, int]] = set()  # incidents, each with the rank
         self._waited = Counter[int]()  # looks at an incident whose rank is not known
         self._requests: dict[int, tuple[requests.Request, int]] = {}  # to another rank
+        self._nccl: dict[int, list[str]] = {}  # what it said is wrong
         self._looking: threading.Thread | None = None
         self._stacks: tuple[int, requests.Request] | None = None  # for which incident all ranks shall write theirs
 
@@ -121,9 +123,20 @@ class Causes:
                     state = standstill(RecordedRun(run), attempt, request=self._stacks[1].id)
                 if state.groups and state.at >= incident.began:
                     self._findings[incident.number] = _of_stacks(state)
+                    self._ask_nccl(incident.number, state)
 
         self._looking = threading.Thread(target=look, name="otel-goodput-stacks", daemon=True)
         started(self._looking, "the line at which the job hangs is not known")
+
+    def _ask_nccl(self, number: int, state: Standstill) -> None:
+        """Add what NCCL's RAS says is wrong, if this process says that it listens here. Takes some seconds, once."""
+        own = state.dumps.get(self._process)
+        if own is None or (port := ras_port(own.about)) is None:
+            return
+        if number not in self._nccl:
+            self._nccl[number] = wrong_in(ras_status(port, RAS_S) or "")
+        finding = self._findings[number]
+        self._findings[number] = finding._replace(evidence=(*finding.evidence, *self._nccl[number]))
 
     # --- profiles -----------------------------------------------------------------------------------------------------
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from otel_goodput._incidents.collectives import RAS, RECORDER
+from otel_goodput._incidents.collectives import RAS_S, RECORDER, ras_port, ras_status
 from otel_goodput._incidents.watchdog import STACKS_REQUEST
 from otel_goodput._journal import requests
 from otel_goodput._runtime import files
@@ -26,12 +23,8 @@ from otel_goodput.errors import ConfigurationError
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.stacks import Standstill, standstill
 
-LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 NOW_S: Final = 5.0  # processes look for requests once a second
-RAS_S: Final = 3.0  # for NCCL to gather what all ranks say
 PORTS: Final = 4  # on which NCCL is looked for; all ranks of a machine usually share one
-_LINE: Final = 4096
-_STATUS: Final = 64 * files.KIB
 
 
 def _attempt(text: str) -> int:
@@ -105,39 +98,7 @@ def _recorders(still: Standstill) -> list[tuple[int, str, int, float]]:
 
 def _ras(run: RecordedRun, still: Standstill) -> str | None:
     """Return what NCCL says of a job that lives on this machine; None if it cannot be asked."""
-    ports = dict[int, None]()
-    for rank, dump in sorted(still.dumps.items()):
-        host, _, port = dump.about.get(RAS, "").rpartition(":")
-        if host in LOOPBACK and port.isdecimal() and run.folder.lock(still.attempt, rank).here():
-            ports[int(port)] = None
+    here = (dump.about for rank, dump in sorted(still.dumps.items()) if run.folder.lock(still.attempt, rank).here())
+    ports = dict.fromkeys(filter(None, map(ras_port, here)))
     statuses = (ras_status(port, RAS_S) for port in list(ports)[:PORTS])
     return next((status for status in statuses if status is not None), None)
-
-
-def ras_status(port: int, seconds: float) -> str | None:
-    """Ask the process of NCCL on this machine that listens on `port`; None if none answers as NCCL does.
-
-    It has so many seconds to gather what all ranks say, and as many again to say it.
-    """
-    until = time.monotonic() + 2 * seconds
-    answer = b""
-    try:
-        with socket.create_connection(("127.0.0.1", port), seconds) as connection:
-
-            def receive() -> bytes:
-                connection.settimeout(max(1e-3, until - time.monotonic()))
-                return connection.recv(_LINE)
-
-            connection.sendall(b"CLIENT PROTOCOL 2\n")
-            while b"\n" not in answer and len(answer) < _LINE and (some := receive()):
-                answer += some
-            greeting, _, answer = answer.partition(b"\n")
-            if not greeting.startswith(b"SERVER PROTOCOL "):
-                return None
-            connection.sendall(b"TIMEOUT %d\nSTATUS\n" % max(1, round(seconds)))
-            with suppress(TimeoutError):
-                while time.monotonic() < until and len(answer) < _STATUS and (some := receive()):
-                    answer += some
-    except (OSError, OverflowError):
-        return None
-    return "\n".join(map(shown, answer.decode("utf-8", "replace").removeprefix("OK\n").splitlines())) or None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import queue
 import re
+import socket
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -16,11 +18,13 @@ import pytest
 from disruption.metadata_server import MAINTENANCE, MetadataServer
 from ports import reserved_port
 from recorded import Record
+from stacked import ALL_REDUCE, LOAD, Ranks
 from waits import until
 
 import otel_goodput as goodput
 from otel_goodput import testing
 from otel_goodput._accounting.incidents import STEP, Incident, Source
+from otel_goodput._incidents.causes import Causes
 from otel_goodput._incidents.evidence import EVIDENCE_REQUEST, Announced, Circumstance, Evidence
 from otel_goodput._incidents.inputs import InputQueue
 from otel_goodput._journal.requests import Inbox
@@ -257,6 +261,52 @@ def test_notices_that_were_withdrawn_or_are_no_matter_of_the_host() -> None:
     announced.withdraw(990 * NS, dict(source))
     (text,) = announced.sentences(of)
     assert "was over at 1970-01-01 00:16:30 UTC" in text
+
+
+# --- NCCL -------------------------------------------------------------------------------------------------------------
+
+STATUS = """OK
+Communicators... (0.00s)
+#0-0 (27a079b828ff1a75) MISMATCH
+  Communicator ranks have different collective operation counts
+  26 ranks have launched up to operation 6650
+  1 rank is behind:   rank 3
+"""
+
+
+def test_what_nccl_says_is_evidence_of_a_hang_and_delays_no_stacks(tmp_path: Any) -> None:
+    ranks, answering = Ranks(tmp_path), threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection, connection.makefile("rwb") as stream:
+                stream.readline()
+                answering.wait(5)
+                stream.write(b"SERVER PROTOCOL 2\n")
+                stream.flush()
+                stream.readline()
+                stream.write(STATUS.encode())
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        for rank in range(4):
+            about = {"ras": f"localhost:{server.getsockname()[1]}"}
+            ranks.add(rank, LOAD if rank == 3 else ALL_REDUCE, about=about)
+        profiler: Any = None
+        causes = Causes(lambda: (ranks.run, 0), 0, 4, profiler)
+        hang = Incident(1, IncidentKind.HANG, Source(STEP), ranks.now - 31 * NS, ranks.now)
+        until(lambda: causes.explain(hang).line == "dataset.py:41", 10)
+        verdict = "3 ranks wait in all_reduce at train.py:88; rank 3 is in read_shard at dataset.py:41"
+        assert causes.explain(hang).evidence == (verdict,)
+        answering.set()
+        until(lambda: len(causes.explain(hang).evidence) > 1, 10)
+        thread.join(10)
+    assert causes.explain(hang).evidence == (
+        verdict,
+        "NCCL: #0-0 (27a079b828ff1a75) MISMATCH",
+        "NCCL: 1 rank is behind: rank 3",
+    )
 
 
 # --- of other ranks ---------------------------------------------------------------------------------------------------
