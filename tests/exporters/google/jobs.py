@@ -69,7 +69,7 @@ class Job:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 start_new_session=True,
-                extras=True,
+                extras="GRPC_ENABLE_FORK_SUPPORT" not in (environ or {}),  # gRPC reads it when it is imported
             )
         assert self._process.stdout is not None
         self._lines = Lines(self._process.stdout.fileno(), lambda: self.errors)
