@@ -8,11 +8,13 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from otel_goodput._accounting import codec, rules
 from otel_goodput._accounting.buckets import Rolling, forgotten
-from otel_goodput._accounting.codec import Each, Optional, Pairs, Part, Row, State, Text, Whole, field
+from otel_goodput._accounting.codec import Blobs, Each, Optional, Pairs, Part, Row, State, Text, Whole, field
 from otel_goodput._accounting.device import DEVICE_SEGMENT, NEVER, DeviceSegment
+from otel_goodput._accounting.events import Column
 from otel_goodput._accounting.execution import Execution
 from otel_goodput._accounting.overview import RiskCurve
 from otel_goodput._accounting.rules import EXCLUDED
+from otel_goodput._accounting.stalls import Outside
 from otel_goodput._accounting.step_history import StepHistory
 from otel_goodput._accounting.step_summary import StepSummary
 from otel_goodput._accounting.windows import Edge, Overlay, Weighted, WindowSet
@@ -88,6 +90,7 @@ class AccountState(State):
     restored_before: int = field(codec.NUMBER, -1)
     # ns of no step when the latest step was over; None if none was in this job
     _between: int | None = field(Optional(codec.NUMBER), key="time_between_steps")
+    outside: Outside = field(Part(lambda: Outside), make=Outside, absent=Outside().to_plain(Blobs()))
     # Open phases by key. In dictionaries, the latest started comes last.
     job: int | None = field(Optional(codec.KEY), key="open_job")
     blockers: dict[int, int] = field(Pairs(codec.KEY, codec.COUNT), make=dict, key="open_phases")  # -> category
@@ -404,6 +407,22 @@ class AccountState(State):
             self._owner = next(reversed(self.overlapping.values()), rules.OTHER)
             self._plain = self._calm and self.noted is None
 
+    def _noted_dispatched(
+        self, waiting: list[Execution], new: Column, owned: Column, overs: Column, count: int, until: int
+    ) -> list[Noted]:
+        """Return whose it was up to `until` (ns): the first `count` of `waiting` and `new` steps, and the next one."""
+        noted: list[Noted] = []
+        first = min(len(waiting), count)
+        for one, over, begin, end in zip(waiting[:count], overs, owned, overs[1:], strict=False):
+            noted += [(rules.DATA_LOADING_TIME, over, begin), (one, begin, end)]
+        if first < count:
+            turns = NotedTurns(new[: count - first], owned[first:count], overs[first + 1 : count + 1])
+            noted.append((turns, overs[first], overs[count]))
+        if count < len(owned):
+            running = next(iter(self.steps.running.values()))
+            noted += [(rules.DATA_LOADING_TIME, overs[count], owned[count]), (running, owned[count], until)]
+        return noted
+
     def _outside_steps(self) -> int:
         """Time of no step so far without exclusions, ns."""
         return sum(self.totals) - self.totals[rules.STALLED] - sum(self.steps.windows[0].totals.values())
@@ -474,6 +493,7 @@ class AccountState(State):
         if self._between is not None:
             execution.outside = outside - self._between
         self._between = outside
+        self.outside.end_turns([(self.totals[rules.DATA_LOADING_TIME], self.totals[rules.OTHER])])
         if execution.usual:
             if self.steps.hold(execution, self.now):
                 return

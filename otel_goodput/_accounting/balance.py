@@ -13,7 +13,7 @@ from otel_goodput._accounting.disruption import Disruption
 from otel_goodput._accounting.execution import StepSegment
 from otel_goodput._accounting.overview import NOT_KNOWN, Overview
 from otel_goodput._accounting.phase_history import PhaseHistory
-from otel_goodput._accounting.stalls import LongPhases
+from otel_goodput._accounting.stalls import LongPhase
 from otel_goodput._accounting.totals import Brief, Partition, StepTime, Totals, partition
 from otel_goodput._accounting.windows import NOTHING, Window, leading
 from otel_goodput.semconv import SLICE_AVAILABLE, SLICE_STEPPING, Category
@@ -25,7 +25,7 @@ def totals_of(
     ideal_step_time: float | None = None,
     at: int | None = None,
     stages: Mapping[str, StageSums] = {},
-    long: LongPhases | None = None,
+    long_phases: Mapping[tuple[int, str], LongPhase] = {},
 ) -> Totals:
     """Return the totals of `cursor` as it stands now.
 
@@ -35,7 +35,7 @@ def totals_of(
         ideal_step_time: in ns; computed from the latest steps by default.
         at: the time of the answer, ns by the clock of the latest attempt; the cursor's time by default. Rolling windows
             end there.
-        stages: see :class:`Totals`; `long`: phases that take longer than usual.
+        stages, long_phases: see :class:`Totals`.
     """
     steps = cursor.steps
     kept = len(steps.progress)
@@ -79,7 +79,7 @@ def totals_of(
         attempts=steps.attempts,
         first_step=steps.first_step,
         long_steps=steps.loops[steps.loop].long_steps,
-        excess=_excess(cursor, long),
+        excess=_excess(cursor),
         since_step=cursor.since_step,
         in_step=cursor.in_step,
         disruptions=dict(steps.disruptions.reasons),
@@ -102,11 +102,11 @@ def totals_of(
         rolling=rolling,
         recent=ending,
         stages=dict(stages),
-        long_phases={} if long is None else dict(long.too_long),
+        long_phases=dict(long_phases),
     )
 
 
-def brief_of(cursor: Cursor, at: int | None = None, long: LongPhases | None = None) -> Brief:
+def brief_of(cursor: Cursor, at: int | None = None) -> Brief:
     """Return the part of :func:`totals_of` that takes little time; arguments as there."""
     moment, startups = cursor.now if at is None else at + cursor.shift, _startups(cursor)
     return Brief(
@@ -120,13 +120,14 @@ def brief_of(cursor: Cursor, at: int | None = None, long: LongPhases | None = No
         recompilations=cursor.recompilations,
         recompiled=_recompiled(cursor),
         first_step=cursor.steps.first_step,
-        excess=_excess(cursor, long),
+        excess=_excess(cursor),
     )
 
 
-def _excess(cursor: Cursor, long: LongPhases | None) -> dict[str, int]:
+def _excess(cursor: Cursor) -> dict[str, int]:
+    loads, others = cursor.outside.excess(cursor.totals)
     steps = sum(loop.singles.excess for loop in cursor.steps.loops.values())
-    return {Category.PRODUCTIVE: steps, Category.DATA_LOADING: 0 if long is None else long.loads.excess}
+    return {Category.PRODUCTIVE: steps, Category.DATA_LOADING: loads, Category.OTHER: others}
 
 
 # Segments with start-up hidden in their first steps (rule R5): how much, and how much of that is not excluded, ns.

@@ -14,14 +14,14 @@ from typing import Final
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
-from otel_goodput._accounting.account_state import NOBODY, AccountState, Noted, NotedTurns
+from otel_goodput._accounting.account_state import NOBODY, AccountState, NotedTurns
 from otel_goodput._accounting.buckets import Bins, Rolling
 from otel_goodput._accounting.device import NEVER, DeviceSegment, owner_of
 from otel_goodput._accounting.events import ATTEMPT, END, FAILED, LEFT, MARK, START, Column, Event, Turns, following
 from otel_goodput._accounting.execution import Execution
 from otel_goodput._accounting.overview import NOT_KNOWN
-from otel_goodput._accounting.rules import COMPILE, PART, SIMPLE, STALLED_SLACK, STEP
-from otel_goodput._accounting.stalls import NO_LIMIT
+from otel_goodput._accounting.rules import COMPILE, DATA_LOADING_TIME, OTHER, PART, SIMPLE, STALLED_SLACK, STEP
+from otel_goodput._accounting.stalls import NO_LIMIT, Outside
 from otel_goodput._accounting.step_summary import rows_of
 from otel_goodput._accounting.windows import SUSPENSION
 from otel_goodput.semconv import ELASTIC_SLICE_DOWN, FALLBACK_CLOCKS, REASONS, ClockState, Reason
@@ -104,7 +104,7 @@ class Cursor(AccountState):
             if self.alive:  # what passes while the machine is suspended is cut out: it is nobody's (rule R7)
                 begin = self.now
                 self.open_windows.exclusions.add(SUSPENSION)
-                self._give_to(rules.OTHER, min(time + max(0, key), NEVER - 1))
+                self._give_to(OTHER, min(time + max(0, key), NEVER - 1))
                 self.open_windows.exclusions.remove(SUSPENSION)
                 self.suspended += self.now - begin
         elif kind == ev.LOOP:
@@ -174,6 +174,7 @@ class Cursor(AccountState):
         noted = self.noted
         over: list[Execution] = []
         ends: list[int] = []
+        turns: list[tuple[int, int]] = []
         now = self.now
         at = first
         for at in range(first, len(events)):
@@ -199,6 +200,7 @@ class Cursor(AccountState):
                     del running[execution.key]
                     execution.outside = outside - between
                     between = outside
+                    turns.append((totals[DATA_LOADING_TIME], totals[OTHER]))
                     over.append(execution)
                     ends.append(now)
             if device:
@@ -213,7 +215,7 @@ class Cursor(AccountState):
                 if noted is not None:
                     noted.append((hosts[-1], now, time))
             else:
-                category = next(reversed(blockers.values())) if blockers else rules.OTHER
+                category = next(reversed(blockers.values())) if blockers else OTHER
                 totals[category] += time - now
                 outside += time - now
                 if noted is not None:
@@ -229,7 +231,7 @@ class Cursor(AccountState):
                     hosts.append(execution)
                     if device_end:
                         execution.segments, execution.timed, steps.observed = 1, True, True
-                        device.append(DeviceSegment(key, rules.OTHER, time, self._shifted(device_end)))
+                        device.append(DeviceSegment(key, OTHER, time, self._shifted(device_end)))
                     steps.latest, steps.previous, steps.last_step, top = key, steps.last_step, step, step
                 elif flags or phase not in SIMPLE or key in blockers or key in running:
                     break
@@ -247,6 +249,7 @@ class Cursor(AccountState):
                     del running[key]
                     execution.outside = outside - between
                     between = outside
+                    turns.append((totals[DATA_LOADING_TIME], totals[OTHER]))
                     over.append(execution)
                     ends.append(now)
             elif blockers.pop(key, None) is None:
@@ -257,6 +260,7 @@ class Cursor(AccountState):
         if over:
             if self._between is None:
                 over[0].outside = NOT_KNOWN
+            self.outside.end_turns(turns)
             steps.push(rows_of(over), ends)
             self.clock = ClockState.DEVICE if over[-1].timed else self.fallback
             self._between = between
@@ -288,12 +292,13 @@ class Cursor(AccountState):
             return [], []
         outsides = [begins[0] + shift - self.now, *loads]
         loaded = sum(outsides)
+        self.outside.end_loads(self.totals, outsides)
         self.totals[self.blockers.pop(load)] += loaded
         between = self._outside_steps()
         outsides[0] = NOT_KNOWN if self._between is None else between - loaded + outsides[0] - self._between
         self._between = between
         latest = ev.key_behind(load, 2 * count - 1)
-        self.blockers[following(latest)] = rules.DATA_LOADING_TIME
+        self.blockers[following(latest)] = DATA_LOADING_TIME
         since, self.now = self.now, ends[-1] + shift
         steps.previous = numbers[-2] + offset if count > 1 else steps.last_step
         steps.last_step, steps.latest = numbers[-1] + offset, latest
@@ -307,7 +312,7 @@ class Cursor(AccountState):
 
     def undisturbed(self) -> bool:
         """Whether this may be a steady loop in which a data load is open, nothing else on the host."""
-        return not self.hosts and [*self.blockers.values()] == [rules.DATA_LOADING_TIME] and self._steady()
+        return not self.hosts and [*self.blockers.values()] == [DATA_LOADING_TIME] and self._steady()
 
     def apply_dispatched(self, turns: Turns) -> bool:
         """Apply steady whole turns whose device ends are known; False, and nothing is done, if something else is due.
@@ -351,14 +356,15 @@ class Cursor(AccountState):
             one = steps.running[key] = Execution(numbers[at], key, start, life, segment)
             one.loop, one.fixed, one.limit, one.wall = steps.loop, steps.limit, limit, walls[at]
             one.on_host, one.segments, one.timed = False, 1, True
-            device.append(DeviceSegment(key, rules.OTHER, start, freed[at + 1]))
+            device.append(DeviceSegment(key, OTHER, start, freed[at + 1]))
         if count < len(every):
             steps.running[every[count]].net += until - owned[count]
         if self.noted is not None:
             self.noted += self._noted_dispatched(waiting, numbers[len(waiting) :], owned, overs, count, until)
         outside = self._outside_steps()
-        self.totals[rules.DATA_LOADING_TIME] += sum(outsides[: count + 1])
-        self.blockers = {following(turns.keys[-1]): rules.DATA_LOADING_TIME}
+        self.outside.end_loads(self.totals, outsides[:count])
+        self.totals[DATA_LOADING_TIME] += sum(outsides[: count + 1])
+        self.blockers = {following(turns.keys[-1]): DATA_LOADING_TIME}
         self.now, self.freed = until, freed[count]
         steps.latest, steps.previous, steps.last_step = keys[-1], steps.last_step, numbers[-1]
         if len(keys) > 1:
@@ -373,22 +379,6 @@ class Cursor(AccountState):
             self.clock = ClockState.DEVICE
         self.choose()
         return True
-
-    def _noted_dispatched(
-        self, waiting: list[Execution], new: Column, owned: Column, overs: Column, count: int, until: int
-    ) -> list[Noted]:
-        """Return whose it was up to `until` (ns): the first `count` of `waiting` and `new` steps, and the next one."""
-        noted: list[Noted] = []
-        first = min(len(waiting), count)
-        for one, over, begin, end in zip(waiting[:count], overs, owned, overs[1:], strict=False):
-            noted += [(rules.DATA_LOADING_TIME, over, begin), (one, begin, end)]
-        if first < count:
-            turns = NotedTurns(new[: count - first], owned[first:count], overs[first + 1 : count + 1])
-            noted.append((turns, overs[first], overs[count]))
-        if count < len(owned):
-            running = next(iter(self.steps.running.values()))
-            noted += [(rules.DATA_LOADING_TIME, overs[count], owned[count]), (running, owned[count], until)]
-        return noted
 
     def _begin_attempt(self, number: int) -> None:
         """Start a new attempt. Whatever was open ended with the last sign of life of the old process (rule R2)."""
@@ -437,7 +427,7 @@ class Cursor(AccountState):
             self.startup_before, self.restored_before = self._startup()
         self.error, self.ended_by = "", []
         self.risk_curve.begin(self.steps.life.number, time, self.shift)
-        self._between = None
+        self._between, self.outside = None, Outside()
         if not first:
             risk = self.steps.at_risk()
             self.risk_curve.jump(self.now, risk, risk)
@@ -577,7 +567,7 @@ class Cursor(AccountState):
     def _enqueue(self, execution: Execution, time: int, device_end: int) -> None:
         execution.segments += 1
         execution.timed = self.steps.observed = True
-        self.device.append(DeviceSegment(execution.key, rules.OTHER, time, self._shifted(device_end)))
+        self.device.append(DeviceSegment(execution.key, OTHER, time, self._shifted(device_end)))
         self._direct = False
 
     def _shifted(self, end: int) -> int:

@@ -6,7 +6,7 @@ The unit is a window: some seconds that begin and end with the end of a step.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import sqrt
 from statistics import median
 from typing import Final, NamedTuple
@@ -30,8 +30,6 @@ SELDOM: Final = 0.1
 # A phase that is no part of the turns takes too long if it takes so many times as long as the longest so far.
 LONG: Final = 3.0
 EPISODES: Final = 3  # that must be known for that
-BURST: Final = 0.25  # of a turn; less than that is no more than noise
-KNOWN: Final = 6  # windows that tell what is typical of one
 EPISODES_KEPT: Final = 32
 
 
@@ -238,25 +236,3 @@ def _separate(times: Counter[Source], phase: Source, excess: float) -> None:
             excess -= part
             times[source] -= part
             times[source._replace(name=SINGLE)] += part
-
-
-class Typical:
-    """What goes on in each turn takes about as long in each window. Far more of it than that is of single turns.
-
-    An account of a process says that of steps and loads, and that of a job of steps. This tells it of the rest.
-    """
-
-    def __init__(self) -> None:
-        self._latest: dict[Source, deque[float]] = {one: deque(maxlen=REFERENCE) for one in LOOPING}
-
-    def separate(self, window: Window, known: Container[str]) -> Window:
-        """Return the window with the time of single turns apart, but of `known` categories; and remember it."""
-        times, phases = Counter(window.times), window.phases()
-        whole = sum(median(latest) for latest in self._latest.values() if latest)
-        for phase, latest in self._latest.items():
-            each = phases[phase] / window.steps
-            usual = median(latest) if len(latest) >= KNOWN else 0.0
-            latest.append(each)
-            if phase.category not in known and usual and each > LONG * usual and each - usual > BURST * whole:
-                _separate(times, phase, (each - usual) * window.steps)
-        return window._replace(times=times)

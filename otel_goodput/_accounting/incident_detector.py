@@ -18,7 +18,6 @@ from otel_goodput._accounting.incident_baseline import (
     REMEMBERED,
     Episodes,
     Sums,
-    Typical,
     Usual,
     Window,
     between,
@@ -96,7 +95,7 @@ class Detector:
         self._start: Observation | None = None  # of the present window of the shortest length
         self._gathered: list[Window] = []  # of these, that are going to be one
         self._warm = 0
-        self._usual, self._typical, self._episodes = Usual(), Typical(), Episodes(2 * self.limits.window)
+        self._usual, self._episodes = Usual(), Episodes(2 * self.limits.window)
         self._slow_until = dict[Source, int]()  # of phases with an incident, when the latest slow one was over, ns
         self._lately: deque[Window] = deque(maxlen=LATELY)
         self._phases: deque[frozenset[Source]] = deque(maxlen=LATELY * LONGEST)  # of the latest, shortest windows
@@ -132,7 +131,7 @@ class Detector:
                 self._start = now
             return list(changed.values())
         if now.at - self._start.at >= self.limits.window and now.steps > self._start.steps:
-            shortest = self._typical.separate(between(self._start, now), now.excess)
+            shortest = between(self._start, now)
             self._start = now
             self._episodes.add(shortest)
             self._phases.append(frozenset(shortest.phases()))

@@ -54,8 +54,7 @@ class Observation(NamedTuple):
         setbacks: of the latest attempts, how many in a row began where the one before them had begun: without progress.
         setback: when the first of these began, ns, and why the latest did.
         stepped: a step was completed in the job that is open, or was the latest.
-        excess: by how much single steps (``STEP``) and loads took far longer than usual so far, ns; has those of which
-            that is known.
+        excess: by how much single steps (``STEP``), loads and times between steps took far longer than usual, ns.
     """
 
     at: int
@@ -155,9 +154,5 @@ def observation(
         row,
         setback,
         totals.first_step is not None,
-        {
-            STEP if category in _STEPS else category: spent
-            for category, spent in totals.excess.items()
-            if category in _STEPS or waits is None  # of a job, the length of single loads is not known
-        },
+        {STEP if category in _STEPS else category: spent for category, spent in totals.excess.items()},
     )

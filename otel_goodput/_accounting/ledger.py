@@ -538,11 +538,11 @@ class Ledger(State):
         `dead`: the process of the latest attempt is no longer alive, so nothing is in flight.
         """
         cursor, history = self.provisional(at, dead=dead), self._phase_history
-        return balance.totals_of(cursor, at=at, stages=history.stages.sums, long=history.long)
+        return balance.totals_of(cursor, at=at, stages=history.stages.sums, long_phases=history.long.too_long)
 
     def brief(self, at: int | None = None) -> Brief:
         """A part of :meth:`totals` at `at`, in a third of the time."""
-        return balance.brief_of(self.provisional(at, dead=False, rolling=False), at, self._phase_history.long)
+        return balance.brief_of(self.provisional(at, dead=False, rolling=False), at)
 
     def overview(self, at: int | None = None, *, dead: bool = False) -> Overview:
         """The whole run at `at`, in bounded space; its bins add up to ``Totals.run``. Arguments as for `totals`."""

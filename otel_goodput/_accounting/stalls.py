@@ -7,6 +7,7 @@ be usual is it given back. Other phases that took far longer than usual are only
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import sub
 from typing import Any, Final, NamedTuple
 
 from otel_goodput._accounting import rules
@@ -17,6 +18,7 @@ from otel_goodput._accounting.codec import (
     TEXT,
     Blobs,
     Each,
+    Optional,
     Pairs,
     Part,
     Row,
@@ -50,11 +52,10 @@ def limit_of(times: Sequence[int]) -> int:
     return max(rules.STALLED_FACTOR * usual, usual + rules.STALLED_SLACK)
 
 
-SINGLE: Final = 2  # one that takes more than so many times as long as usual is out of the ordinary,
-ROW: Final = 4  # unless so many do so in a row:
-SAMPLED: Final = (
-    64  # then they are usual, and anyway the latest ones are, which are looked at each time there are so many
-)
+SINGLE: Final = 2  # what takes more than so many times as long as usual, and longer by
+SINGLE_SLACK: Final = 250_000_000  # ns, which is much in a window of some seconds, is out of the ordinary,
+ROW: Final = 4  # unless so many do so in a row: then they are usual.
+SAMPLED: Final = 64  # Else the latest are, which are looked at each time there are so many more
 _FIRST_SAMPLE: Final = 8
 
 
@@ -67,7 +68,7 @@ class Singles(State):
     """
 
     excess: int = field(COUNT, 0)
-    usual: int = field(COUNT, 0, key="usual_time")
+    usual: int = field(NUMBER, 0, key="usual_time")
     _latest: list[int] = field(Each(NUMBER, SAMPLED), make=list)
     _due: int = field(Whole(1, SAMPLED + 1), _FIRST_SAMPLE)  # so many more, and what is usual is looked at again
     _counted: int = field(COUNT, 0)
@@ -79,7 +80,7 @@ class Singles(State):
         while begin < len(times):
             part = times[begin : begin + self._due]
             begin += len(part)
-            if self.usual and max(part) > SINGLE * self.usual:
+            if self._single(max(part)):
                 for time in part:
                     self._take(time, stalled)
             elif self._row:
@@ -90,8 +91,11 @@ class Singles(State):
             if not self._due:
                 self.usual, self._due = median(self._latest), min(self._counted, SAMPLED)
 
+    def _single(self, time: int) -> bool:
+        return self._counted >= _FIRST_SAMPLE and time > max(SINGLE * self.usual, self.usual + SINGLE_SLACK)
+
     def _take(self, time: int, stalled: int) -> None:
-        if time <= SINGLE * self.usual:
+        if not self._single(time):
             self._row = []
             return
         more = max(0, time - stalled - self.usual)
@@ -100,6 +104,49 @@ class Singles(State):
         if len(self._row) == ROW:
             self.excess -= sum(self._row)
             self.usual, self._row = self.usual + median(self._row), []
+
+    def with_open(self, time: int) -> int:
+        """Return the excess with that of one that is not over and takes so long so far, ns."""
+        return self.excess + (time - self.usual if self._single(time) else 0)
+
+
+class Outside(State):
+    """What turns of the loop take outside of their steps, in one job: loads, and what nothing tells of (other)."""
+
+    loads: Singles = field(Part(lambda: Singles), make=Singles)
+    others: Singles = field(Part(lambda: Singles), make=Singles)
+    # Time of both when the latest step was over, ns; None: none was.
+    _at: tuple[int, int] | None = field(Optional(Row(NUMBER, NUMBER)), key="at_end_of_step")
+
+    def end_turns(self, at: Sequence[tuple[int, int]]) -> None:
+        """Take the times of loads, and of other, at the ends of the next steps, ns."""
+        known = at if self._at is None else [self._at, *at]
+        if len(known) > 1:
+            loads, others = zip(*known, strict=True)
+            self.loads.add([*map(sub, loads[1:], loads)])
+            self.others.add([*map(sub, others[1:], others)])
+        self._at = at[-1]
+
+    def end_loads(self, totals: Sequence[int], loads: Sequence[int]) -> None:
+        """Take the loads of the next turns, ns, in which there is no other time since those `totals`, by category."""
+        if not loads:
+            return
+        loaded, other = totals[rules.DATA_LOADING_TIME], totals[rules.OTHER]
+        if self._at is not None:
+            self.loads.add([loaded + loads[0] - self._at[0], *loads[1:]])
+            self.others.add([other - self._at[1], *[0] * (len(loads) - 1)])
+        else:
+            self.loads.add(loads[1:])
+            self.others.add([0] * (len(loads) - 1))
+        self._at = loaded + sum(loads), other
+
+    def excess(self, totals: Sequence[int]) -> tuple[int, int]:
+        """By how much single loads, and single times between steps, took longer than usual up to these `totals`, ns."""
+        at = self._at
+        if at is None:
+            return 0, 0
+        open_ = totals[rules.DATA_LOADING_TIME] - at[0], totals[rules.OTHER] - at[1]
+        return self.loads.with_open(open_[0]), self.others.with_open(open_[1])
 
 
 _NO_SINGLES: Final = Singles().to_plain(Blobs())
@@ -202,28 +249,19 @@ class LongPhase(NamedTuple):
 
 
 _NAMED: Final = Row(PHASE, TEXT)
-_LOADS: Final = rules.DATA_LOADING, ""
 
 
 class LongPhases(State):
-    """Compares each phase that held up training with the latest ones of its name.
-
-    Attributes:
-        too_long: those that took longer than their limit, by phase and name.
-        loads: data loads that take longer than usual now and then.
-    """
+    """Compares each phase that held up training with the latest ones of its name."""
 
     too_long: dict[tuple[int, str], LongPhase] = field(
         Pairs(_NAMED, Row(COUNT, COUNT, COUNT, make=LongPhase._make), GROUPS), make=dict, key="too_long"
     )
-    loads: Singles = field(Part(lambda: Singles), make=Singles, absent=_NO_SINGLES)
     _times: dict[tuple[int, str], list[int]] = field(Pairs(_NAMED, Each(NUMBER, 2 * SAMPLE), GROUPS), make=dict)
 
     def add(self, phase: int, name: str, lengths: Sequence[int]) -> None:
         """Take successive phases of one name that ended, and how long each took, ns."""
         key = phase, name
-        if key == _LOADS:
-            self.loads.add(lengths)
         times = self._times.get(key)
         if times is None:
             if len(self._times) >= GROUPS:

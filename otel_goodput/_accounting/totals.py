@@ -149,8 +149,8 @@ class Totals:
         first_step: from the start of the latest job to the end of its first completed step; None before that.
         long_phases: loads, saves, restores and custom phases that took far longer than usual, by phase and name.
         long_steps: of the latest loop, if long steps recur in it.
-        excess: by how much single steps (``Category.PRODUCTIVE``) and loads, each of which took far longer than usual,
-            did so, ns: of steps in the latest attempt, whatever became of them.
+        excess: by how much single steps (``Category.PRODUCTIVE``), loads and times between steps took far longer than
+            usual, ns by category: in the latest attempt, whatever became of the steps.
         since_step: time since a step completed, or since the job began if none has in it; None while no job is open.
         in_step: time is a step's now, and not that of loading, a save or anything else.
         suspended: how long the machine was suspended meanwhile; that is in no category.

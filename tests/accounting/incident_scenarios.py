@@ -11,15 +11,15 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from otel_goodput._accounting.incident_detector import Detector
 from otel_goodput._accounting.incidents import STEP, Incident, Observation, Source
 from otel_goodput._accounting.ranks import NOBODY
-from otel_goodput._accounting.rules import NS
-from otel_goodput._accounting.stalls import Singles
+from otel_goodput._accounting.rules import DATA_LOADING_TIME, NAMES, NS, OTHER
+from otel_goodput._accounting.stalls import Outside, Singles
 from otel_goodput.semconv import Category, IncidentKind
 
 EVERY_S = 5.0
@@ -52,6 +52,32 @@ FAULTS = {
     "a rank does something of its own": Fault(IncidentKind.SLOWDOWN, Category.CUSTOM, of_rank=True, name="sync"),
     "attempts make no progress": Fault(IncidentKind.RESTART_LOOP, Category.INFRASTRUCTURE_RECOVERY, name="crash"),
 }
+
+
+class SingleTurns:
+    """Tells what single turns take longer than usual, as an account does."""
+
+    def __init__(self) -> None:
+        self._steps, self._outside = Singles(), Outside()
+
+    def end_step(self, length: int, times: Mapping[Source, int]) -> None:
+        """Take a step that took `length` ns; time by source is as after it."""
+        self._steps.add([length])
+        totals = _totals(times)
+        self._outside.end_turns([(totals[DATA_LOADING_TIME], totals[OTHER])])
+
+    def excess(self, times: Mapping[Source, int]) -> dict[str, int]:
+        """By how much single ones took longer than usual, ns by category."""
+        loads, others = self._outside.excess(_totals(times))
+        return {STEP: self._steps.excess, Category.DATA_LOADING: loads, Category.OTHER: others}
+
+
+def _totals(times: Mapping[Source, int]) -> list[int]:
+    totals = [0] * len(NAMES)
+    for source, spent in times.items():
+        if source.category in (Category.DATA_LOADING, Category.OTHER):
+            totals[NAMES.index(source.category)] += spent
+    return totals
 
 
 @dataclass
@@ -93,7 +119,7 @@ class Job:
         draw, times, now, looked = self.draw, Counter[Source](), 0.0, EVERY_S
         steps, stepped, saved, evaluated = 0, 0.0, 0.0, 0.0
         doing: Source | None = None
-        burst, singles = 0.0, {STEP: Singles(), Category.DATA_LOADING: Singles()}
+        burst, single_turns = 0.0, SingleTurns()
 
         def spend(source: Source, length: float) -> Iterator[Observation]:
             nonlocal now, looked
@@ -105,8 +131,7 @@ class Job:
                 if self.fault == "attempts make no progress" and now >= BEGINS_S:
                     setbacks = 3
                 setback = (round(BEGINS_S * NS), self.expected.name) if setbacks else (0, "")
-                # Of single loads of the others, a job's account does not know how long they took.
-                excess = {one: known.excess for one, known in singles.items() if one == STEP or self.ranks == 1}
+                excess = single_turns.excess(times)
                 moment, spent = round(now * NS), dict(times)
                 yield Observation(moment, 0, steps, spent, since, doing, setbacks, setback, steps > 0, excess)
             times[source] += round(length * NS)
@@ -129,7 +154,6 @@ class Job:
                 length = self.load * math.exp(draw.gauss(0.0, self.load_noise))
                 length += now_and_then if self.burst == Category.DATA_LOADING else 0.0
                 yield from spend(rank(Category.DATA_LOADING), length)
-                singles[Category.DATA_LOADING].add([round(length * NS)])
             if fault == "the input is slow":
                 yield from spend(rank(Category.DATA_LOADING), more)
             elif fault == "the input of a rank is slow":
@@ -156,7 +180,7 @@ class Job:
             yield from spend(Source(Category.IN_FLIGHT), length)
             times[Source(STEP)] += times.pop(Source(Category.IN_FLIGHT))
             steps, stepped = steps + 1, now
-            singles[STEP].add([round(length * NS)])
+            single_turns.end_step(round(length * NS), times)
             lost = more if fault == "time is lost between steps" else 0.0
             lost += now_and_then if self.burst == Category.OTHER else 0.0
             if self.other or lost:

@@ -12,10 +12,9 @@ from otel_goodput._accounting.incidents import STEP, Incident, Observation, Sour
 from otel_goodput._accounting.job import Cause
 from otel_goodput._accounting.ranks import STEP_TIME
 from otel_goodput._accounting.rules import DATA_LOADING_TIME, NS
-from otel_goodput._accounting.stalls import Singles
 from otel_goodput.semconv import Category, IncidentKind
 
-from .incident_scenarios import BEGINS_S, FAULTS, Job, incidents, verdict
+from .incident_scenarios import BEGINS_S, FAULTS, Job, SingleTurns, incidents, verdict
 
 LOAD, SAVE = Source(Category.DATA_LOADING), Source(Category.CHECKPOINT_SAVE)
 
@@ -84,7 +83,7 @@ class Account:
         self.detector, self.at, self.steps, self.stepped = Detector(), 0, 0, 0
         self.before = 0  # steps of attempts before
         self.times = dict[Source, int]()
-        self.singles = {LOAD: Singles(), Source(STEP): Singles()}
+        self.single_turns = SingleTurns()
         self.known = dict[int, Incident]()
 
     def spend(self, seconds: float, source: Source, *, step: bool = False) -> None:
@@ -95,26 +94,18 @@ class Account:
             self.times[source] = self.times.get(source, 0) + part
             if step and not left:
                 self.steps, self.stepped = self.steps + 1, self.at
-                self.times[Source(STEP)] = self.times.get(Source(STEP), 0) + self.times.pop(source)
+                took = self.times.pop(source)
+                self.times[Source(STEP)] = self.times.get(Source(STEP), 0) + took
+                self.single_turns.end_step(took, self.times)
             if self.at % (5 * NS) == 0:
                 since, stepped = self.at - self.stepped, self.steps > self.before
-                known = {"stepped": stepped, "excess": self.excess}
-                seen = Observation(self.at, 0, self.steps, dict(self.times), since, **known)
+                excess = self.single_turns.excess(self.times)
+                seen = Observation(self.at, 0, self.steps, dict(self.times), since, stepped=stepped, excess=excess)
                 self.known.update((one.number, one) for one in self.detector.look(seen))
-
-    @property
-    def excess(self) -> dict[str, int]:
-        return {source.category: one.excess for source, one in self.singles.items()}
-
-    def load(self, seconds: float) -> None:
-        self.spend(seconds, LOAD)
-        self.singles[LOAD].add([round(seconds * NS)])
 
     def turns(self, count: int, step: float, load: float = 0.0) -> None:
         for _ in range(count):
-            if load:
-                self.load(load)
-            self.singles[Source(STEP)].add([round(step * NS)])
+            self.spend(load, LOAD)
             self.spend(step, Source(Category.IN_FLIGHT), step=True)
 
     @property
@@ -145,8 +136,8 @@ def test_a_slowdown_has_a_beginning_a_cost_and_an_end(account: Account) -> None:
     assert one.cost == pytest.approx(30 * NS, rel=0.1)
 
 
-def test_more_time_between_steps_is_noticed_though_there_is_a_lot_now_and_then(account: Account) -> None:
-    other = Source(Category.OTHER)
+def test_more_time_between_steps_is_noticed_though_there_is_a_lot_now_and_then() -> None:
+    account, other = Account(), Source(Category.OTHER)
     for turn in range(600):
         account.spend(0.4 if turn >= 300 else 0.05, other)
         account.spend(4.0 if turn % 30 == 0 else 0.0, other)
@@ -247,7 +238,7 @@ def test_a_step_that_stalls_hangs_since_it_began(account: Account) -> None:
 def test_a_first_load_of_an_epoch_that_takes_much_longer_than_before_hangs(account: Account) -> None:
     """That is one incident, not two."""
     for seconds in (20.0, 22.0, 18.0, 20.0, 100.0, 20.0):
-        account.load(seconds)
+        account.spend(seconds, LOAD)
         account.turns(60, 1.0, 0.1)
     (one,) = account.incidents
     assert (one.kind, one.source) == (IncidentKind.HANG, LOAD) and one.ended is not None

@@ -339,9 +339,9 @@ def test_what_single_steps_take_longer_does_not_depend_on_how_many_are_taken_at_
     times: list[int], sizes: list[int]
 ) -> None:
     one_by_one, together = Singles(), Singles()
-    for time in times:
+    rest, sizes = [time * SECOND // 10 for time in times], [*sizes, len(times)]
+    for time in rest:
         one_by_one.add([time])
-    rest, sizes = times, [*sizes, len(times)]
     for size in sizes:
         together.add(rest[:size])
         rest = rest[size:]
@@ -349,8 +349,9 @@ def test_what_single_steps_take_longer_does_not_depend_on_how_many_are_taken_at_
 
 
 def test_an_evaluation_in_a_step_is_apart_and_steps_that_stay_longer_are_not() -> None:
-    singles = Singles()
-    singles.add([100] * 50 + [4_000] + [100] * 50)
-    assert (singles.excess, singles.usual) == (3_900, 100)
-    singles.add([450] * 10)
-    assert (singles.excess, singles.usual) == (3_900, 450)
+    singles, ms = Singles(), SECOND // 1000
+    singles.add([100 * ms] * 50 + [4_000 * ms] + [100 * ms] * 50)
+    assert (singles.excess, singles.usual) == (3_900 * ms, 100 * ms)
+    singles.add([450 * ms] * 10)
+    assert (singles.excess, singles.usual) == (3_900 * ms, 450 * ms)
+    assert singles.with_open(2_450 * ms) == 5_900 * ms and singles.with_open(700 * ms) == singles.excess
