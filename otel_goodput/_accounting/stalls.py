@@ -64,14 +64,13 @@ class Singles(State):
 
     Attributes:
         excess: by how much all that were out of the ordinary took longer than usual, ns.
-        usual: what the latest ones took, ns; 0 while it is not known.
+        usual: what the latest ones took, ns; -1 while it is not known.
     """
 
     excess: int = field(COUNT, 0)
-    usual: int = field(NUMBER, 0, key="usual_time")
+    usual: int = field(NUMBER, -1, key="usual_time")
     _latest: list[int] = field(Each(NUMBER, SAMPLED), make=list)
     _due: int = field(Whole(1, SAMPLED + 1), _FIRST_SAMPLE)  # so many more, and what is usual is looked at again
-    _counted: int = field(COUNT, 0)
     _row: list[int] = field(Each(NUMBER, ROW), make=list)
 
     def add(self, times: Sequence[int], stalled: int = 0) -> None:
@@ -85,14 +84,14 @@ class Singles(State):
                     self._take(time, stalled)
             elif self._row:
                 self._row = []
-            self._latest = [*self._latest, *part][-SAMPLED:]
-            self._counted += len(part)
+            self._latest += part
             self._due -= len(part)
             if not self._due:
-                self.usual, self._due = median(self._latest), min(self._counted, SAMPLED)
+                self.usual, self._due = max(0, median(self._latest)), min(2 * len(self._latest), SAMPLED)
+                self._latest = []
 
     def _single(self, time: int) -> bool:
-        return self._counted >= _FIRST_SAMPLE and time > max(SINGLE * self.usual, self.usual + SINGLE_SLACK)
+        return self.usual >= 0 and time > max(SINGLE * self.usual, self.usual + SINGLE_SLACK)
 
     def _take(self, time: int, stalled: int) -> None:
         if not self._single(time):
@@ -120,11 +119,11 @@ class Outside(State):
 
     def end_turns(self, at: Sequence[tuple[int, int]]) -> None:
         """Take the times of loads, and of other, at the ends of the next steps, ns."""
-        known = at if self._at is None else [self._at, *at]
-        if len(known) > 1:
-            loads, others = zip(*known, strict=True)
-            self.loads.add([*map(sub, loads[1:], loads)])
-            self.others.add([*map(sub, others[1:], others)])
+        if self._at is not None:
+            at = [self._at, *at]
+        loads, others = zip(*at, strict=True)
+        self.loads.add([*map(sub, loads[1:], loads)])
+        self.others.add([*map(sub, others[1:], others)])
         self._at = at[-1]
 
     def end_loads(self, totals: Sequence[int], loads: Sequence[int]) -> None:

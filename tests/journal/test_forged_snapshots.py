@@ -214,7 +214,7 @@ def test_each_member_of_a_ledger_is_checked(amidst: RunDirectory) -> None:
     assert checked > 200
 
 
-LATER = {"usual_before_profile", "singles", "loads"}  # older versions do not store these
+LATER = {"usual_before_profile", "singles", "outside"}  # older versions do not store these
 
 
 def inner_members(value: dict[str, Any], path: Place = ()) -> Iterator[Place]:
