@@ -41,11 +41,13 @@ class Limits:
         window: turns of the loop are compared over so long, ns, or one turn if that takes longer.
         loss: a turn takes longer than before by this share at least.
         setbacks: so many attempts in a row made no progress.
+        start: the first step of a job may take so long, ns; 0: as long as a phase that has not been seen before.
     """
 
     window: int = 5 * NS
     loss: float = 0.1
     setbacks: int = 3
+    start: int = 0
 
     @property
     def hang(self) -> int:
@@ -54,7 +56,7 @@ class Limits:
 
     @property
     def unknown(self) -> int:
-        """The same before the first step, and in a phase that has not been seen before."""
+        """The same in a phase that has not been seen before."""
         return 360 * self.window
 
 
@@ -189,7 +191,7 @@ class Detector:
         usual = self._usual.turn or (fmean(turn(one, one.phases()) for one in self._lately) if self._lately else 0)
         known = max(limits.hang, round(HANG_FACTOR * usual))
         if not stepped:  # the first one of this job
-            return limits.unknown
+            return limits.start or limits.unknown
         lasted = self._lasted.get(phase, ())
         if phase.whole in LOOPING or (phase in self._usual.parts and max(lasted, default=0) < limits.hang):
             # Something may be in some steps that nothing tells of, such as an evaluation; one long step may have hung.

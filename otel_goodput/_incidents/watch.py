@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Protocol
 
 from opentelemetry.trace import Link, Span
@@ -58,17 +58,6 @@ RECOMPILED: Final = 3  # functions that are named
 SHARE: Final = 100  # a look takes at most one part in so many of the time, also at many ranks that step apart
 
 
-@dataclass(frozen=True)
-class StartLimits(Limits):
-    """Limits with one for the time before the first step, ns; 0: the usual one."""
-
-    start: int = 0
-
-    @property
-    def unknown(self) -> int:
-        return self.start or super().unknown
-
-
 class IncidentWatch:
     """Looks at the account every few seconds.
 
@@ -91,8 +80,8 @@ class IncidentWatch:
         hand_over: Callable[[Iterable[UnexportedSpan]], object],
     ) -> None:
         every = config.incidents or 0
-        self._limits = StartLimits(window=every, start=config.watchdog.start)
-        self._apart = replace(self._limits, start=self._limits.unknown // APART)
+        self._limits = Limits(window=every, start=config.watchdog.start)
+        self._apart = replace(self._limits, start=(self._limits.start or self._limits.unknown) // APART)
         self._every, self._process_count = every, config.process_count
         self._tracer, self._sheet, self._briefs = tracer, sheet, briefs
         self._place, self._hand_over = place, hand_over
