@@ -198,17 +198,20 @@ class _Followed:
         self._lock = threading.Lock()
         self._followed: FollowedRun | None = None
         self._report: Report | None = None
-        self._read = self._requested_at = float("-inf")
+        self._begun = self._read = self._requested_at = float("-inf")
 
-    def report(self) -> Report:
-        """Return the report, at most half a second old. Raises JournalError as :meth:`RecordedRun.report`."""
+    def report(self, since: float = float("-inf")) -> Report:
+        """Return the report, at most half a second old, and not read before `since` (s, monotonic).
+
+        Raises JournalError as :meth:`RecordedRun.report`.
+        """
         with self._lock:
-            self._requested_at = time.monotonic()
+            self._requested_at = now = time.monotonic()
             if self._followed is None:
                 self._followed, self._report = FollowedRun(self._run.folder), None
-            if self._report is None or self._requested_at - self._read > _REPORT_FRESH_S:
+            if self._report is None or now - self._read > _REPORT_FRESH_S or self._begun < since:
                 self._report = self._followed.report()
-                self._read = time.monotonic()
+                self._begun, self._read = now, time.monotonic()
             return self._report
 
     @property
@@ -244,6 +247,7 @@ class Watch:
         self._event_lock = threading.Lock()
         self._looking_up = threading.Lock()
         self._changed = -1, (0, 0)
+        self._shown = -1, (0, 0)  # what the event is of
         self._state = ""
         # State, number of attempts, whether the job has records of its own, and the signs of stacks and profiles.
         self._lives = ("", 0, False, tuple[Any, ...]())
@@ -401,14 +405,17 @@ class Watch:
 
     def _changes(self) -> bytes:
         with self._event_lock:
-            before = self._changed
+            now = time.monotonic()
             self._look()
             self._read_on()
             made, progress = self._made, self._progress if self._reading else None
-            still = before == self._changed and self._state != RUNNING and not progress
-            if self._event and still and time.monotonic() < self._again:
+            version, lived = self._changed, self._state == RUNNING
+            still = version == self._shown and not lived and not progress
+            if self._event and still and now < self._again:
                 return self._event
-            report = self.followed.report()
+            # While a run lives, its folder changes all the time. Of others, what has changed is what is to be shown.
+            report = self.followed.report() if lived or version == self._shown else self.followed.report(now)
+            self._shown = version
             state, of_job = _state(report), report.ranks is not None
             lives = state, report.totals.attempts, of_job, self._incident_signs()
             if lives != self._lives:

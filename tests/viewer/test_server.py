@@ -24,8 +24,11 @@ from tools.commands import finished, goodput, killed
 from waits import PATIENCE_S, until
 
 from benchmarks.container import Container
+from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._runtime.installation import install_command
-from otel_goodput._viewer.watch import Catalogue, Directory, Terms
+from otel_goodput._viewer import watch as watches
+from otel_goodput._viewer.watch import Catalogue, Directory, Terms, Watch
+from otel_goodput.reports.run import RecordedRun
 
 from .served import Server, Stream, living, mute, serving
 
@@ -192,6 +195,18 @@ def test_a_statement_about_a_disruption_is_shown_at_once(place: Path) -> None:
             ]
         stream.close()
         assert server.errors.read_text() == ""
+
+
+def test_a_statement_right_behind_a_report_is_shown(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report before it is still fresh."""
+    monkeypatch.setattr(watches, "_REPORT_FRESH_S", 3600.0)
+    killed("job", place)
+    finished("job", place, 5, 12)
+    watch = Watch("job", RecordedRun(RunDirectory(place / "job")), Terms())
+    assert b'"disruption_reasons":{"crash":1}' in watch._changes()
+    assert goodput("reason", place, 2, "maintenance", "--by", "alice").returncode == 0
+    watch.document()  # as a page that is opened just then
+    assert b'"disruption_reasons":{"maintenance":1}' in watch._changes()
 
 
 def test_nothing_is_written_and_nothing_need_be_writable(place: Path) -> None:
