@@ -25,7 +25,7 @@ def attempt(directory: Path, begin: int, **options: Any) -> dict[str, Any]:
     fixed: dict[str, Any] = {"exporters": "none", "integrations": "none", "device_clock": "host"}
     recorder = Recorder("llama", run_id="run", directory=directory, **fixed, **options)
     with recorder.job(start_time=begin, end_time=begin + 100 * NS):
-        number = begin // NS % 1000
+        number = begin // NS % 1_000_000  # rising from attempt to attempt
         with recorder.step(number, start_time=begin, end_time=begin + 90 * NS):
             pass
         with recorder.custom("eval", start_time=begin + 90 * NS, end_time=begin + 100 * NS):
