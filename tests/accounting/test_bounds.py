@@ -19,7 +19,7 @@ DAY = 86400 * NS
 RESTORE = rules.PHASE_INDEX[Phase.CHECKPOINT_RESTORE]
 ALL = 16 << 20  # bytes a run
 A_STEP = 16  # bytes, as rule P4 has it
-ON_TOP = 32 << 10  # of all steps together, bytes: bins that get another category, buckets that are met the first time
+ON_TOP = 48 << 10  # of all steps together, bytes: bins that get another category, buckets that are met the first time
 
 
 def phase(

@@ -120,7 +120,7 @@ def test_started_on_a_full_disk_it_loses_what_was_under_way_and_no_more(disk: Sm
         sidecar.collector.start()
         disk.grow(16 * SMALL)
         sidecar.rise()
-        few = len(accepted) // 10
+        few = 4 * flood.SPANS + flood.POINTS  # requests that the consumers of its queues hold at most (num_consumers)
         until(lambda: len(flood.missing(sidecar.google, accepted)) <= few, 60.0, lambda: sidecar.collector.log[-3000:])
         goes_on(sidecar, mode)
         assert "panic" not in sidecar.collector.log
