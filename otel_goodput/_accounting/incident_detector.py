@@ -15,6 +15,7 @@ from typing import Any, Final
 from otel_goodput._accounting.incident_baseline import (
     LONG,
     LOOPING,
+    OFTEN,
     REMEMBERED,
     Episodes,
     Sums,
@@ -239,6 +240,10 @@ class Detector:
         sums = Sums(self._suspects)
         taken = sum(spent for source, spent in sums.each().items() if source.phase in parts)
         if self._sum >= ALARM and taken >= expected * (1 + 0.8 * limits.loss):
+            # What goes on since then, and hardly ever did before, belongs to it, as compilations that slow steps, too.
+            least = OFTEN * len(self._suspects)
+            beside = Counter(source for one in self._suspects for source in one.phases() if usual.seldom(source))
+            parts |= {one for one, n in beside.items() if n >= least and not self._episodes.known(one, sums.begin)}
             self._during, self._parts, self._recovery, self._better = sums, parts, 0.0, None
             self._suspects.clear()
             shares = self._shares(sums, parts)

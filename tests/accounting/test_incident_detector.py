@@ -171,6 +171,15 @@ def test_what_is_compiled_again_and_again_soon_after_the_start_is_the_cause() ->
     assert one.source == startup and one.cost == pytest.approx(69 * NS, rel=0.15)
 
 
+def test_who_is_reported_to_first_hears_of_what_is_compiled_not_of_steps_that_it_slows() -> None:
+    account, startup = Account(), Source(Category.PROGRAM_STARTUP)
+    account.turns(300, 0.2, 0.02)
+    while not account.incidents:
+        account.spend(0.1, startup)
+        account.turns(1, 0.24, 0.02)
+    assert account.incidents[0].source == startup
+
+
 def test_a_hang_ends_with_the_next_step(account: Account) -> None:
     began = account.at
     account.spend(120.0, Source(Category.IN_FLIGHT))
