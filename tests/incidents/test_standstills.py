@@ -131,6 +131,7 @@ def test_the_rank_and_the_line_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.release
+@pytest.mark.timeout(1200)
 def test_fifty_of_fifty(tmp_path: Path) -> None:
     """Eight ranks, each kind of standstill, one rank after another."""
     trials = [(kind, number % 8) for number, kind in enumerate(islice(cycle(KINDS), TRIALS))]
