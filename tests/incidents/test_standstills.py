@@ -99,8 +99,8 @@ def incident(job: Job) -> str:
         run = RunDirectory(job.folder / "runs" / job.kind)
         return [(one.kind, one.source.category, one.source.rank, one.line) for _, one in incidents_of(run, {})]
 
-    # A rank whose threads cannot run may not have published that its load had begun: the others wait in their steps.
-    categories = ("data_loading", "step") if job.kind == "gil" else ("data_loading",)
+    # A rank whose threads cannot run may not have published that its load had begun; who it is and where, stacks say.
+    categories = ("data_loading", "step", "other") if job.kind in ("stop", "gil") else ("data_loading",)
     wanted = [[("hang", category, job.culprit, line)] for category in categories]
     until(lambda: known() in wanted, 60, known)
     evidence = [one.evidence for _, one in incidents_of(RunDirectory(job.folder / "runs" / job.kind), {})]
