@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from otel_goodput._incidents import sampler, traces
-from otel_goodput._incidents.sampler import Stacks
+from otel_goodput._incidents.sampler import Stacks, Turns
 from otel_goodput._journal.profiles import BASELINE, JAX, NO_INCIDENT, SAMPLER, TORCH, Profile, write_profile
 from otel_goodput._journal.requests import DONE, REFUSED, TAKEN, Request, Respond
 from otel_goodput._journal.rundir import RunDirectory
@@ -94,6 +94,7 @@ class Profiler:
     ) -> None:
         self._place, self._process, self._clock = place, process, clock
         self._thread, self._step, self._mode = thread, step, mode
+        self._turns = Turns(step)
         self._profiling, self._announce, self._mark = profiling, announce, mark
         self._began = time.monotonic()
         self._spent = 0.0  # s of processor time, and of ending traces
@@ -201,6 +202,7 @@ class Profiler:
     def look(self) -> None:
         """Sample the baseline when the steps have warmed up; for the keeper's thread, at each tick."""
         if self._measured is not None:
+            self._turns.usual()
             if self._due and not self._stop.is_set():
                 self._sample()
             self._ticks += 1
@@ -227,7 +229,7 @@ class Profiler:
         later, shortened = self._random.uniform(*LATER_S), sampler.shorten()
         time.sleep(later)
         if (stacks := self._measured) is not None and (identity := self._thread()) is not None:
-            stacks.take(identity)
+            stacks.take(identity, usual=self._turns.usual())
         sampler.set_back(shortened)
         if stacks is not None and stacks.samples >= BASELINE_SAMPLES:
             self._end_baseline()
@@ -300,7 +302,7 @@ class Profiler:
                 return trace is None and steps >= job.steps and passed >= SAMPLED_S and count >= SAMPLES
             return steps > 0 or passed >= max(job.seconds, NO_STEP_S)
 
-        stacks = sampler.sample(self._thread, EACH_S, self._stop, over)
+        stacks = sampler.sample(self._thread, EACH_S, self._stop, over, self._turns.usual)
         ended, steps = self._clock(), max(0, self._step() - first)
         self._mark(self._number, began, ended)
         if trace is not None:

@@ -11,10 +11,11 @@ import sys
 import sysconfig
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from statistics import median
 from types import CodeType
 from typing import Final, cast
 
@@ -31,17 +32,46 @@ _SHORT_S: Final = 0.0005  # who waits for the GIL looks that often: a shorter on
 _MILLION: Final = 1_000_000
 LEAST: Final = 20_000  # of a million: a function whose share grew by less did not grow;
 CERTAIN: Final = 4.0  # nor if it is not so many times the statistical error
+SINGLE: Final = 2.0  # a turn that takes more than so many times as long as usual,
+SINGLE_S: Final = 0.25  # and so long, s, is a single one that something happened in:
+LATEST: Final = 15  # turns say what is usual
 NEARLY: Final = 0.6  # of the largest growth: so much has the function that explains it
 
 
+class Turns:
+    """Knows whether the present turn of the loop takes about as long as others do.
+
+    One in which something happens now and then, such as an evaluation, may fill a profile by chance, and tells nothing
+    of why all turns have become longer.
+
+    Args:
+        step: returns the number of the step that began last.
+    """
+
+    def __init__(self, step: Callable[[], int]) -> None:
+        self._step = step
+        self._number, self._since = -1, 0.0
+        self._latest = deque[float](maxlen=LATEST)  # s
+
+    def usual(self) -> bool:
+        """Look at it; whether it does."""
+        now, number = time.monotonic(), self._step()
+        if number != self._number:
+            if 0 <= self._number < number:
+                self._latest.append((now - self._since) / (number - self._number))
+            self._number, self._since = number, now
+        return not self._latest or now - self._since <= SINGLE * median(self._latest) + SINGLE_S
+
+
 class Stacks:
-    """Samples of a thread's stack."""
+    """Samples of a thread's stack: how often each was there, and how often in a turn of the usual length."""
 
     def __init__(self) -> None:
         self.samples = 0
         self.counts: Counter[Stack] = Counter()
+        self.usual: Counter[Stack] = Counter()
 
-    def take(self, thread: int) -> None:
+    def take(self, thread: int, *, usual: bool = True) -> None:
         """Take a sample of the thread with this identity, if it is there."""
         frame = sys._current_frames().get(thread)
         if frame is None:
@@ -55,10 +85,16 @@ class Stacks:
         key = tuple(stack)
         if key in self.counts or len(self.counts) < STACKS:
             self.counts[key] += 1
+            if usual:
+                self.usual[key] += 1
 
 
 def sample(
-    thread: Callable[[], int | None], each_s: float, stop: threading.Event, over: Callable[[int], bool]
+    thread: Callable[[], int | None],
+    each_s: float,
+    stop: threading.Event,
+    over: Callable[[int], bool],
+    usual: Callable[[], bool] = lambda: True,
 ) -> Stacks:
     """Take samples every `each_s` seconds until `over`, which is given their number, or `stop` is set."""
     stacks = Stacks()
@@ -66,7 +102,7 @@ def sample(
     with attentive():
         while not over(stacks.samples):
             if (identity := thread()) is not None:
-                stacks.take(identity)
+                stacks.take(identity, usual=usual())
             next_one = max(next_one + each_s, time.monotonic())
             if stop.wait(max(0.0, next_one - time.monotonic())):
                 break
@@ -110,13 +146,13 @@ def frames_of(stack: Stack) -> list[tuple[CodeType, int]]:
 class _Sums:
     """Samples by function: own, in all, depth from the outermost, and by line."""
 
-    def __init__(self, stacks: Stacks) -> None:
+    def __init__(self, counts: Counter[Stack]) -> None:
         self.own: Counter[CodeType] = Counter()
         self.total: Counter[CodeType] = Counter()
         self.depths: Counter[CodeType] = Counter()
         self.lines: dict[CodeType, Counter[int]] = {}
-        self.samples = max(1, sum(stacks.counts.values()))
-        for stack, count in stacks.counts.items():
+        self.samples = max(1, sum(counts.values()))
+        for stack, count in counts.items():
             frames = frames_of(stack)
             self.own[frames[0][0]] += count
             seen = set()
@@ -134,7 +170,7 @@ class _Sums:
 
 def functions(stacks: Stacks) -> tuple[Function, ...]:
     """Return the functions that took the most time, by their own time, then by all of it."""
-    sums = _Sums(stacks)
+    sums = _Sums(stacks.counts)
     codes = sorted(sums.total, key=lambda code: (-sums.own[code], -sums.total[code], *_key(code)))[:ROWS]
     return tuple(
         Function(_name(code), code.co_filename, sums.line(code), sums.own[code], sums.total[code]) for code in codes
@@ -142,11 +178,11 @@ def functions(stacks: Stacks) -> tuple[Function, ...]:
 
 
 def grown(stacks: Stacks, baseline: Stacks) -> tuple[Grown, ...]:
-    """Return the functions whose share of the time is certainly larger than in the baseline.
+    """Return the functions whose share of the time is certainly larger than in the baseline, in turns of usual length.
 
     The first explains most: the innermost one, of the program's own if one is, that grew nearly as much as any.
     """
-    now, before = _Sums(stacks), _Sums(baseline)
+    now, before = _Sums(stacks.usual), _Sums(baseline.usual)
     earlier: Counter[tuple[str, str, int]] = Counter()  # code objects may be made anew
     for code, count in before.total.items():
         earlier[_key(code)] += count

@@ -11,7 +11,7 @@ from types import CodeType
 import pytest
 
 from otel_goodput._incidents import sampler
-from otel_goodput._incidents.sampler import Stacks, frames_of, functions, grown, is_own
+from otel_goodput._incidents.sampler import LATEST, Stacks, Turns, frames_of, functions, grown, is_own
 
 
 def code(name: str, file: str = "/home/me/train.py") -> CodeType:
@@ -31,6 +31,7 @@ def stacks(*of: tuple[int, Sequence[CodeType]]) -> Stacks:
     for count, codes in of:
         made.samples += count
         made.counts[tuple(part for one in reversed(codes) for part in (one, 7))] += count
+    made.usual += made.counts
     return made
 
 
@@ -52,6 +53,34 @@ def test_what_grew_is_the_innermost_function_of_the_program() -> None:
     assert (first.name, first.place, first.share, first.before) == ("helper", "train.py:7", 200_000, 0)
     assert first.inner == f"inner ({LIBRARY}:7)"
     assert "inner" in [one.name for one in others]
+
+
+def test_what_is_in_a_single_long_turn_by_chance_did_not_grow() -> None:
+    """An evaluation that nothing tells of is in the profile; that turns take longer is not its fault."""
+    before = stacks((700, [MAIN, STEP]), (100, [MAIN, LOAD]))
+    now = stacks((140, [MAIN, STEP]), (60, [MAIN, LOAD]))
+    now.counts[HELPER, 7, MAIN, 7] += 250
+    now.samples += 250
+    assert [one.name for one in grown(now, before)] == ["load"]
+    assert "helper" in [one.name for one in functions(now)]
+
+
+def test_a_turn_is_usual_as_long_as_it_takes_no_longer_than_twice_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, number = 100.0, 0
+    monkeypatch.setattr(sampler.time, "monotonic", lambda: now)
+    turns = Turns(lambda: number)
+    for _ in range(20):
+        now, number = now + 0.05, number + 1
+        assert turns.usual()
+    now += 0.3
+    assert turns.usual()
+    now += 3.0
+    assert not turns.usual()
+    for _ in range(LATEST):
+        now, number = now + 1.0, number + 1
+        turns.usual()
+    now += 2.0
+    assert turns.usual(), "all have become longer"
 
 
 def test_nothing_grew_where_chance_explains_it() -> None:
