@@ -242,8 +242,8 @@ class Detector:
         if self._sum >= ALARM and taken >= expected * (1 + 0.8 * limits.loss):
             # What goes on since then, and hardly ever did before, belongs to it, as compilations that slow steps, too.
             least = OFTEN * len(self._suspects)
-            beside = Counter(source for one in self._suspects for source in one.phases() if usual.seldom(source))
-            parts |= {one for one, n in beside.items() if n >= least and not self._episodes.known(one, sums.begin)}
+            newcomers = Counter(source for one in self._suspects for source in one.phases() if usual.seldom(source))
+            parts |= {one for one, n in newcomers.items() if n >= least and not self._episodes.known(one, sums.begin)}
             self._during, self._parts, self._recovery, self._better = sums, parts, 0.0, None
             self._suspects.clear()
             shares = self._shares(sums, parts)
