@@ -128,7 +128,7 @@ class Usual:
             self._counted += 1
             self._early.update(self._phases[-1])
         if self.known:
-            self._learn()
+            self._compose()
 
     def merge(self) -> None:
         """Go on with windows of twice the length."""
@@ -136,8 +136,12 @@ class Usual:
         self._recent = deque(_merged([*self._recent]), maxlen=REMEMBERED)
 
     def _learn(self) -> None:
-        self.parts = frozenset(one for one, count in self._often.items() if count >= OFTEN * len(self._phases))
         self.each = Sums(self._first).each()
+        self._compose()
+
+    def _compose(self) -> None:
+        """See what a turn consists of."""
+        self.parts = frozenset(one for one, count in self._often.items() if count >= OFTEN * len(self._phases))
         self.turn = sum(spent for source, spent in self.each.items() if source.phase in self.parts)
 
     def seldom(self, source: Source) -> bool:

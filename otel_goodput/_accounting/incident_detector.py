@@ -388,9 +388,8 @@ def _cause(shares: Sequence[Share]) -> Source:
     """Return what most of the lost time went to: of one rank, if that has most of it."""
     phases = Counter[Source]()
     for share in shares:
-        phases[share.source.phase.whole] += (
-            share.lost
-        )  # also less: of many ranks, each has more than usual now and then
+        # Also less: of many ranks, each has more than usual now and then.
+        phases[share.source.phase.whole] += share.lost
     if not phases:
         return Source(STEP)
     phase, lost = phases.most_common(1)[0]

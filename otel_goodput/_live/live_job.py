@@ -262,10 +262,8 @@ class LiveJob:
         """Return the account; None if too few ranks have been heard of: fewer than two, or not `of_all`."""
         job, records = self.job, self.records
         with self.changing:
-            if self._too_few(of_all):
+            if (moment := self._settled(of_all)) is None:
                 return None
-            records.refresh()
-            moment = job.horizon
             with records.account.lock:
                 totals = job.totals(moment)
             roles = {} if len(job.roles) < 2 else job.totals_of_roles(moment)
@@ -280,10 +278,8 @@ class LiveJob:
         """Return a part of :meth:`figures`."""
         job, records = self.job, self.records
         with self.changing:
-            if self._too_few(of_all):
+            if (moment := self._settled(of_all)) is None:
                 return None
-            records.refresh()
-            moment = job.horizon
             with records.account.lock:
                 brief = job.brief(moment)
             waits, now, late = job.costs_at(moment).whole, job.open_now(moment), self._late(moment)
@@ -291,8 +287,12 @@ class LiveJob:
             brief = brief._replace(since_step=brief.since_step + late)
         return JobBrief(brief, waits, now)
 
-    def _too_few(self, of_all: bool) -> bool:
-        return len(self.latest) < (self._count if of_all else 2)
+    def _settled(self, of_all: bool) -> int | None:
+        """Bring the records up to date; return up to when (ns) all is decided, None if of too few ranks is heard."""
+        if len(self.latest) < (self._count if of_all else 2):
+            return None
+        self.records.refresh()
+        return self.job.horizon
 
     def _late(self, moment: int) -> int:
         """Return how far figures of a `moment` (ns) are behind, if that is too much: no rank may look at the clock."""
