@@ -80,6 +80,7 @@ def totals_of(
         first_step=steps.first_step,
         long_steps=steps.loops[steps.loop].long_steps,
         excess=_excess(cursor),
+        loop=cursor.steps.loop,
         since_step=cursor.since_step,
         in_step=cursor.in_step,
         disruptions=dict(steps.disruptions.reasons),
@@ -121,6 +122,7 @@ def brief_of(cursor: Cursor, at: int | None = None) -> Brief:
         recompiled=_recompiled(cursor),
         first_step=cursor.steps.first_step,
         excess=_excess(cursor),
+        loop=cursor.steps.loop,
     )
 
 

@@ -16,6 +16,7 @@ from otel_goodput._accounting.incident_baseline import (
     LONG,
     LOOPING,
     OFTEN,
+    REFERENCE,
     REMEMBERED,
     Episodes,
     Sums,
@@ -97,6 +98,7 @@ class Detector:
         self._first: int | None = None  # when the first look at this attempt was, ns
         self._start: Observation | None = None  # of the present window of the shortest length
         self._gathered: list[Window] = []  # of these, that are going to be one
+        self._loop, self._left = 0, 0  # whose steps are compared, and since when they are those of another one, ns
         self._warm = 0
         self._usual, self._episodes = Usual(), Episodes(2 * self.limits.window)
         self._slow_until = dict[Source, int]()  # of phases with an incident, when the latest slow one was over, ns
@@ -131,8 +133,12 @@ class Detector:
         self._look_for_hang(now, before, changed)
         if self._start is None:
             if now.stepped:
-                self._start = now
+                self._start, self._loop = now, now.loop
             return list(changed.values())
+        if now.loop != self._loop:
+            self._wait_for_loop(now, changed)
+            return list(changed.values())
+        self._left = 0
         if now.at - self._start.at >= self.limits.window and now.steps > self._start.steps:
             shortest = between(self._start, now)
             self._start = now
@@ -161,6 +167,16 @@ class Detector:
         for key in list(self.open):
             self._end(key, now, changed)
         return list(changed.values())
+
+    def _wait_for_loop(self, now: Observation, changed: dict[int, Incident]) -> None:
+        """Compare nothing while the steps are those of another loop; if they stay so, begin anew with that one."""
+        self._start, self._left = now, self._left or now.at
+        self._gathered.clear()
+        if now.at - self._left >= REFERENCE * self.limits.window:
+            left = self._left
+            for key in [key for key in self.open if key[0] == IncidentKind.SLOWDOWN]:
+                self._end(key, left, changed)
+            self._begin()
 
     # --- hangs --------------------------------------------------------------------------------------------------------
 

@@ -55,6 +55,7 @@ class Observation(NamedTuple):
         setback: when the first of these began, ns, and why the latest did.
         stepped: a step was completed in the job that is open, or was the latest.
         excess: by how much single steps (``STEP``), loads and times between steps took far longer than usual, ns.
+        loop: the number of the loop to which the steps belong.
     """
 
     at: int
@@ -67,6 +68,7 @@ class Observation(NamedTuple):
     setback: tuple[int, str] = (0, "")
     stepped: bool = False
     excess: Mapping[str, int] = {}
+    loop: int = 0
 
 
 class Share(NamedTuple):
@@ -155,4 +157,5 @@ def observation(
         setback,
         totals.first_step is not None,
         {STEP if category in _STEPS else category: spent for category, spent in totals.excess.items()},
+        totals.loop,
     )

@@ -89,6 +89,7 @@ _OF_LOOP: Final = (
     "step_time",
     "step_cadence",
     "long_steps",
+    "loop",
     "first_step",
     "since_step",
     "skipped",

@@ -81,7 +81,7 @@ class Account:
 
     def __init__(self) -> None:
         self.detector, self.at, self.steps, self.stepped = Detector(), 0, 0, 0
-        self.before = 0  # steps of attempts before
+        self.before = self.loop = 0  # steps of attempts before; the present loop
         self.times = dict[Source, int]()
         self.single_turns = SingleTurns()
         self.known = dict[int, Incident]()
@@ -100,7 +100,9 @@ class Account:
             if self.at % (5 * NS) == 0:
                 since, stepped = self.at - self.stepped, self.steps > self.before
                 excess = self.single_turns.excess(self.times)
-                seen = Observation(self.at, 0, self.steps, dict(self.times), since, stepped=stepped, excess=excess)
+                seen = Observation(
+                    self.at, 0, self.steps, dict(self.times), since, stepped=stepped, excess=excess, loop=self.loop
+                )
                 self.known.update((one.number, one) for one in self.detector.look(seen))
 
     def turns(self, count: int, step: float, load: float = 0.0) -> None:
@@ -147,6 +149,32 @@ def test_more_time_between_steps_is_noticed_though_there_is_a_lot_now_and_then()
     (one,) = account.incidents
     assert one.source == other and abs(one.began - began) <= 15 * NS and one.opened - began <= 60 * NS
     assert one.cost == pytest.approx(300 * 0.35 * NS, rel=0.1)
+
+
+def test_another_loop_has_steps_of_its_own_length(account: Account) -> None:
+    """A second stage of training is no slowdown of the first; in it, another one is noticed."""
+    for _ in range(3):  # a loop that validates, and the first one again
+        account.loop = 1
+        account.turns(15, 2.0, 0.1)
+        account.loop = 0
+        account.turns(40, 1.0, 0.1)
+    account.loop = 2
+    account.turns(200, 3.0, 0.1)
+    assert not account.incidents
+    began = account.at
+    account.turns(60, 4.0, 0.1)
+    (one,) = account.incidents
+    assert one.source == Source(STEP) and abs(one.began - began) <= 10 * NS
+
+
+def test_a_slowdown_is_noticed_although_another_loop_comes_now_and_then(account: Account) -> None:
+    for _ in range(6):
+        account.turns(30, 1.4, 0.1)
+        account.loop = 1
+        account.turns(5, 2.0, 0.1)
+        account.loop = 0
+    (one,) = account.incidents
+    assert one.source == Source(STEP)
 
 
 def test_a_loss_of_less_than_a_tenth_is_no_incident(account: Account) -> None:
