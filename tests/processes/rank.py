@@ -40,12 +40,14 @@ def main(index: int, count: int, port: int, directory: str, first: int, last: in
         for number in range(first, last):
             with goodput.data_loading():
                 time.sleep(0.03 if index == slow else 0.001)
+            opened = time.time_ns()
             with goodput.step(number):
-                note(what="start", step=number)
+                note(what="start", step=number, opened=opened)
                 everybody = multihost_utils.process_allgather(jax.numpy.float32(number))
                 assert everybody.shape == (count,)
                 time.sleep(0.002)
                 note(what="end", step=number)
+            note(what="over", step=number)
     goodput.shutdown()
     note(what="done")
     if recorder.config.leads:
