@@ -80,6 +80,7 @@ def totals_of(
         first_step=steps.first_step,
         long_steps=steps.loops[steps.loop].long_steps,
         excess=_excess(cursor),
+        unfinished=_unfinished(cursor),
         loop=cursor.steps.loop,
         since_step=cursor.since_step,
         in_step=cursor.in_step,
@@ -122,6 +123,7 @@ def brief_of(cursor: Cursor, at: int | None = None) -> Brief:
         recompiled=_recompiled(cursor),
         first_step=cursor.steps.first_step,
         excess=_excess(cursor),
+        unfinished=_unfinished(cursor),
         loop=cursor.steps.loop,
     )
 
@@ -130,6 +132,11 @@ def _excess(cursor: Cursor) -> dict[str, int]:
     loads, others = cursor.outside.excess(cursor.totals)
     steps = sum(loop.singles.excess for loop in cursor.steps.loops.values())
     return {Category.PRODUCTIVE: steps, Category.DATA_LOADING: loads, Category.OTHER: others}
+
+
+def _unfinished(cursor: Cursor) -> dict[str, int]:
+    loads, others = cursor.outside.unfinished(cursor.totals)
+    return {Category.DATA_LOADING: loads, Category.OTHER: others}
 
 
 # Segments with start-up hidden in their first steps (rule R5): how much, and how much of that is not excluded, ns.

@@ -6,7 +6,7 @@ The unit is a window: some seconds that begin and end with the end of a step.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import sqrt
 from statistics import median
 from typing import Final, NamedTuple
@@ -20,7 +20,7 @@ _APART: Final = frozenset({Category.IN_FLIGHT, Category.INFRASTRUCTURE_RECOVERY}
 LOOPING: Final = tuple(Source(one) for one in (STEP, Category.DATA_LOADING, Category.OTHER))
 REFERENCE: Final = 12  # windows, before anything is compared,
 REMEMBERED: Final = 60  # and the most that what is usual is taken from
-UNSURE: Final = 2.0  # by so much over the root of the number of windows, their deviation may be larger than it seems
+UNSURE: Final = 2.0  # by so much over the root of the number of windows, they may deviate more than it seems
 LEAST_NOISE: Final = 0.02  # deviation as a share of the usual
 HIGH: Final = 0.8  # the share of windows that are below what counts as more than usual,
 HIGHER: Final = 0.9  # and below the median and so many deviations of a normal distribution:
@@ -45,7 +45,7 @@ class Window(NamedTuple):
     begin: int
     end: int
     steps: int
-    times: Mapping[Source, int]
+    times: Counter[Source]
 
     def phases(self) -> Counter[Source]:
         """Time by source, whichever rank's it is, ns."""
@@ -82,12 +82,13 @@ class Usual:
         known: enough windows were seen.
         parts: what a turn consists of.
         turn, each: what a turn takes, and each source in it, ns.
-        high, noise: most turns take less than that; their deviation, ns.
+        high, deviation: most turns take less than that; their deviation, ns.
+        noise: the deviation they may have, as far as is known, ns; `unsure`: and by how much `turn` may be too low.
     """
 
     def __init__(self) -> None:
         self.parts: frozenset[Source] = frozenset()
-        self.turn = self.high = self.noise = 0.0
+        self.turn = self.high = self.deviation = self.noise = self.unsure = 0.0
         self.each: dict[Source, float] = {}
         self._phases: deque[frozenset[Source]] = deque(maxlen=REMEMBERED)  # that windows of the shortest length had
         self._often = Counter[Source]()  # in how many of these a phase had time,
@@ -111,8 +112,10 @@ class Usual:
             return
         turns = sorted(turn(one, self.parts) for one in self._recent)
         middle, high, higher = (turns[int(share * (len(turns) - 1))] for share in (0.5, HIGH, HIGHER))
-        deviation = (1 + UNSURE / sqrt(len(turns))) * (higher - middle) / _NORMAL
-        self.high, self.noise = high, max(LEAST_NOISE * self.turn, deviation)
+        self.deviation = (higher - middle) / _NORMAL
+        self.high = high
+        self.noise = max(LEAST_NOISE * self.turn, (1 + UNSURE / sqrt(len(turns))) * self.deviation)
+        self.unsure = UNSURE * (1 / sqrt(len(self._first)) - 1 / sqrt(REMEMBERED)) * self.noise
         # It has become faster for good: that is what is usual from now on.
         if len(self._first) == len(turns) == REMEMBERED and high < self.turn - self.noise:
             self._first = [*self._recent]
@@ -221,8 +224,16 @@ class Episodes:
         return self.slow.get(source, (0, 0))[1] + length - self.usual(source)
 
 
+def turns(start: Observation, end: Observation) -> Window:
+    """Return the turns that were completed from one observation to another."""
+    window = between(start, end)
+    for category, spent in end.unfinished.items():
+        _shift(window.times, Source(category), start.unfinished.get(category, 0) - spent)
+    return window
+
+
 def between(start: Observation, end: Observation) -> Window:
-    """Return the window between two observations."""
+    """Return the window between two observations, with what was spent by then on the turn that is not over."""
     times = Counter[Source]()
     for source, spent in end.times.items():
         if spent > start.times.get(source, 0) and source.category not in _APART:
@@ -230,6 +241,16 @@ def between(start: Observation, end: Observation) -> Window:
     for category, excess in end.excess.items():
         _separate(times, Source(category), excess - start.excess.get(category, 0))
     return Window(start.at, end.at, end.steps - start.steps, times)
+
+
+def _shift(times: Counter[Source], phase: Source, more: int) -> None:
+    """Give a phase so much more time, ns, or less."""
+    for _, source in sorted(((spent, one) for one, spent in times.items() if one.phase == phase), reverse=True):
+        part = max(more, -times[source])
+        more -= part
+        times[source] += part
+    if more > 0:
+        times[phase] += more
 
 
 def _separate(times: Counter[Source], phase: Source, excess: float) -> None:

@@ -25,6 +25,7 @@ from otel_goodput._accounting.incident_baseline import (
     between,
     joined,
     turn,
+    turns,
 )
 from otel_goodput._accounting.incidents import STEP, Incident, Observation, Share, Source
 from otel_goodput._accounting.rules import NS
@@ -68,11 +69,11 @@ HANG_FACTOR: Final = 10
 # Page's cumulative sum (Biometrika 41, 1954) over windows: by how many deviations each one exceeds what is usual, ...
 WARM_UP: Final = 2  # windows before the first one that counts
 CLIPPED: Final = 3.0  # ... of which each counts so many at most: one that is out of the ordinary is no change
-ALARM: Final = 9.0
+ALARM: Final = 7.0
 LATELY: Final = 8  # a phase that had time in so many of the latest windows is a part of the turns now:
 OFTEN_LATELY: Final = 5
 # If turns differ so much that a window is that noisy (as a share of a turn), windows get twice as long, until
-NOISY: Final = 0.1
+NOISY: Final = 0.08
 LONGEST: Final = 16  # times as long.
 OF_ONE: Final = 0.5  # a rank that has so much of what is lost is the cause
 SHARES: Final = 8
@@ -140,7 +141,7 @@ class Detector:
             return list(changed.values())
         self._left = 0
         if now.at - self._start.at >= self.limits.window and now.steps > self._start.steps:
-            shortest = between(self._start, now)
+            shortest = turns(self._start, now)
             self._start = now
             self._episodes.add(shortest)
             self._phases.append(frozenset(shortest.phases()))
@@ -220,7 +221,7 @@ class Detector:
     def _compare(self, window: Window, changed: dict[int, Incident]) -> None:
         """Compare the turns of a window with the usual ones."""
         usual, limits, key = self._usual, self.limits, (IncidentKind.SLOWDOWN, None)
-        if usual.known and usual.noise > NOISY * usual.turn and self._length < LONGEST and not self.open:
+        if usual.known and usual.deviation > NOISY * usual.turn and self._length < LONGEST and not self.open:
             self._length *= 2
             usual.merge()
             self._lately.clear()
@@ -253,9 +254,8 @@ class Detector:
         if not self._suspects:
             return
         expected = usual.turn + usual.more(parts)
-        sums = Sums(self._suspects)
-        taken = sum(spent for source, spent in sums.each().items() if source.phase in parts)
-        if self._sum >= ALARM and taken >= expected * (1 + 0.8 * limits.loss):
+        if self._sum >= ALARM and self._lately_taken(parts) >= expected * (1 + 0.8 * limits.loss):
+            sums = Sums(self._suspects)
             # What goes on since then, and hardly ever did before, belongs to it, as compilations that slow steps, too.
             least = OFTEN * len(self._suspects)
             newcomers = Counter(source for one in self._suspects for source in one.phases() if usual.seldom(source))
@@ -270,10 +270,20 @@ class Detector:
             usual.add(self._suspects)
             self._suspects.clear()
 
+    def _lately_taken(self, parts: frozenset[Source]) -> float:
+        """Return what a turn takes in the latest suspects, of as few as are enough for an alarm, ns."""
+        sums, excess = Sums(), 0.0
+        for window in reversed(self._suspects):
+            sums.add(window)
+            excess += self._excess(window, parts)
+            if excess >= ALARM:
+                break
+        return sum(spent for source, spent in sums.each().items() if source.phase in parts)
+
     def _excess(self, window: Window, parts: frozenset[Source]) -> float:
         """Return by how many deviations the turns of a window take more than they should, within limits."""
         usual, more = self._usual, self._usual.more(parts)
-        least = max((usual.turn + more) * (1 + self.limits.loss / 2), usual.high + more)
+        least = max((usual.turn + more) * (1 + self.limits.loss / 2), usual.high + more) + usual.unsure
         return max(-CLIPPED, min(CLIPPED, (turn(window, parts) - least) / (usual.noise or 1.0)))
 
     def _add(self, window: Window, parts: frozenset[Source]) -> None:

@@ -56,6 +56,7 @@ class Observation(NamedTuple):
         stepped: a step was completed in the job that is open, or was the latest.
         excess: by how much single steps (``STEP``), loads and times between steps took far longer than usual, ns.
         loop: the number of the loop to which the steps belong.
+        unfinished: time of loads and between steps that is of the turn that is not over, without its excess, ns.
     """
 
     at: int
@@ -69,6 +70,7 @@ class Observation(NamedTuple):
     stepped: bool = False
     excess: Mapping[str, int] = {}
     loop: int = 0
+    unfinished: Mapping[str, int] = {}
 
 
 class Share(NamedTuple):
@@ -158,4 +160,5 @@ def observation(
         totals.first_step is not None,
         {STEP if category in _STEPS else category: spent for category, spent in totals.excess.items()},
         totals.loop,
+        totals.unfinished,
     )

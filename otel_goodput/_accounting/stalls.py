@@ -104,9 +104,9 @@ class Singles(State):
             self.excess -= sum(self._row)
             self.usual, self._row = self.usual + median(self._row), []
 
-    def with_open(self, time: int) -> int:
-        """Return the excess with that of one that is not over and takes so long so far, ns."""
-        return self.excess + (time - self.usual if self._single(time) else 0)
+    def split(self, time: int) -> tuple[int, int]:
+        """Return the usual time and the excess of one that is not over and takes so long so far, ns."""
+        return (self.usual, time - self.usual) if self._single(time) else (time, 0)
 
 
 class Outside(State):
@@ -141,11 +141,20 @@ class Outside(State):
 
     def excess(self, totals: Sequence[int]) -> tuple[int, int]:
         """By how much single loads, and single times between steps, took longer than usual up to these `totals`, ns."""
-        at = self._at
-        if at is None:
-            return 0, 0
-        open_ = totals[rules.DATA_LOADING_TIME] - at[0], totals[rules.OTHER] - at[1]
-        return self.loads.with_open(open_[0]), self.others.with_open(open_[1])
+        (_, loads), (_, others) = self._open(totals)
+        return self.loads.excess + loads, self.others.excess + others
+
+    def unfinished(self, totals: Sequence[int]) -> tuple[int, int]:
+        """Usual time of loads, and between steps, up to these `totals`, of the turn that is not over, ns."""
+        (loads, _), (others, _) = self._open(totals)
+        return loads, others
+
+    def _open(self, totals: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Usual time and excess of loads, and between steps, of the turn that is not over, ns."""
+        if (at := self._at) is None:
+            return (0, 0), (0, 0)
+        loads, others = totals[rules.DATA_LOADING_TIME] - at[0], totals[rules.OTHER] - at[1]
+        return self.loads.split(loads), self.others.split(others)
 
 
 _NO_SINGLES: Final = Singles().to_plain(Blobs())

@@ -131,6 +131,7 @@ class Brief(NamedTuple):
     recompiled: Mapping[str, int]
     first_step: int | None
     excess: Mapping[str, int]
+    unfinished: Mapping[str, int]
     loop: int
 
 
@@ -152,6 +153,8 @@ class Totals:
         long_steps: of the latest loop, if long steps recur in it.
         excess: by how much single steps (``Category.PRODUCTIVE``), loads and times between steps took far longer than
             usual, ns by category: in the latest attempt, whatever became of the steps.
+        unfinished: time of loads and between steps, without that excess, in the loop's turn that is not over, ns by
+            category.
         loop: number of the loop of the latest step; all ``with step(n)`` together are one.
         since_step: time since a step completed, or since the job began if none has in it; None while no job is open.
         in_step: time is a step's now, and not that of loading, a save or anything else.
@@ -218,6 +221,7 @@ class Totals:
     long_steps: LongSteps | None = None
     long_phases: Mapping[tuple[int, str], LongPhase] = field(default_factory=dict)
     excess: Mapping[str, int] = field(default_factory=dict)
+    unfinished: Mapping[str, int] = field(default_factory=dict)
     loop: int = 0
     since_step: int | None = None
     in_step: bool = False

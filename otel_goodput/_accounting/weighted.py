@@ -116,7 +116,7 @@ def weighted_totals(parts: Sequence[tuple[int, Totals]], of_steps: int | None = 
         "suspended": sum(weight * totals.suspended for weight, totals in parts),
     }
     whole = shared(times, max(0, at - min(begins)) if begins else 0)
-    spans, weights = [span for span, _ in first.rolling], sum(weight for weight, _ in parts)
+    spans = [span for span, _ in first.rolling]
     of_loop: dict[str, Any] = {name: getattr(furthest, name) for name in _OF_LOOP}
     return replace(
         first,
@@ -141,16 +141,20 @@ def weighted_totals(parts: Sequence[tuple[int, Totals]], of_steps: int | None = 
             for index, span in enumerate(spans)
         ],
         recent=_recent(parts),
-        excess={
-            category: sum(weight * totals.excess.get(category, 0) for weight, totals in parts) // max(1, weights)
-            for category in first.excess
-        },
+        excess=_weighted([(weight, totals.excess) for weight, totals in parts]),
+        unfinished=_weighted([(weight, totals.unfinished) for weight, totals in parts]),
         at_risk=max(totals.at_risk for totals in all_),
         skewed_clocks=any(totals.skewed_clocks for totals in all_),
         observed=any(totals.observed for totals in all_),
         in_step=any(totals.in_step for totals in all_),
         failed=any(totals.failed for totals in all_),
     )
+
+
+def _weighted(parts: Sequence[tuple[int, Mapping[str, int]]]) -> dict[str, int]:
+    """Return the means of times by category, ns."""
+    weights = max(1, sum(weight for weight, _ in parts))
+    return {name: sum(weight * times.get(name, 0) for weight, times in parts) // weights for name in parts[0][1]}
 
 
 def _recent(parts: Sequence[tuple[int, Totals]]) -> list[tuple[int, int, Partition]]:

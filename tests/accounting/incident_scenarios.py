@@ -71,6 +71,11 @@ class SingleTurns:
         loads, others = self._outside.excess(_totals(times))
         return {STEP: self._steps.excess, Category.DATA_LOADING: loads, Category.OTHER: others}
 
+    def unfinished(self, times: Mapping[Source, int]) -> dict[str, int]:
+        """Usual time of the turn that is not over, ns by category."""
+        loads, others = self._outside.unfinished(_totals(times))
+        return {Category.DATA_LOADING: loads, Category.OTHER: others}
+
 
 def _totals(times: Mapping[Source, int]) -> list[int]:
     totals = [0] * len(NAMES)
@@ -133,7 +138,10 @@ class Job:
                 setback = (round(BEGINS_S * NS), self.expected.name) if setbacks else (0, "")
                 excess = single_turns.excess(times)
                 moment, spent = round(now * NS), dict(times)
-                yield Observation(moment, 0, steps, spent, since, doing, setbacks, setback, steps > 0, excess)
+                unfinished = single_turns.unfinished(times)
+                yield Observation(
+                    moment, 0, steps, spent, since, doing, setbacks, setback, steps > 0, excess, unfinished=unfinished
+                )
             times[source] += round(length * NS)
             now += length
 
@@ -205,6 +213,19 @@ def incidents(job: Job) -> list[Incident]:
     for seen in job.observations():
         known.update((one.number, one) for one in detector.look(seen))
     return [*known.values()]
+
+
+def trained_before(job: Job) -> float:
+    """Return the seconds that its loop went on, without saves and evaluations, from a fault to its first incident."""
+    detector, start = Detector(), 0
+    for seen in job.observations():
+        loop = (STEP, Category.IN_FLIGHT, Category.DATA_LOADING, Category.OTHER)
+        trained = sum(spent for one, spent in seen.times.items() if one.category in loop or one.name == "sync")
+        if seen.at <= BEGINS_S * NS:
+            start = trained
+        if detector.look(seen):
+            return (trained - start) / NS if seen.at > BEGINS_S * NS else math.inf
+    return math.inf
 
 
 def verdict(job: Job) -> tuple[bool, list[Incident]]:

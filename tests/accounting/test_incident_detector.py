@@ -14,7 +14,7 @@ from otel_goodput._accounting.ranks import STEP_TIME
 from otel_goodput._accounting.rules import DATA_LOADING_TIME, NS
 from otel_goodput.semconv import Category, IncidentKind
 
-from .incident_scenarios import BEGINS_S, FAULTS, Job, SingleTurns, incidents, verdict
+from .incident_scenarios import BEGINS_S, FAULTS, Job, SingleTurns, incidents, trained_before, verdict
 
 LOAD, SAVE = Source(Category.DATA_LOADING), Source(Category.CHECKPOINT_SAVE)
 
@@ -50,6 +50,23 @@ def test_each_of_twelve_faults_is_named_in_19_of_20_jobs(fault: str, untold: boo
     assert len(wrong) <= 1, wrong
     delays = sorted(known[0].opened / NS - BEGINS_S for named, known in results if named)
     print(f"{fault}: noticed after {median(delays):.0f} s, at most {delays[-1]:.0f} s")
+
+
+SLOWDOWNS = (
+    "the input is slow",
+    "the input of a rank is slow",
+    "steps are slow",
+    "time is lost between steps",
+    "a rank does something of its own",
+)
+
+
+@pytest.mark.release
+def test_ten_percent_are_noticed_within_a_minute_of_training_in_57_of_60_jobs() -> None:
+    jobs = [Job(seed, fault, loss=0.1) for fault in SLOWDOWNS for seed in range(12)]
+    trained = sorted(trained_before(job) for job in jobs)
+    print(f"noticed after {median(trained):.0f} s of training, at most {trained[-1]:.0f} s")
+    assert trained[56] <= 60 and trained[-1] <= 240
 
 
 @pytest.mark.release
@@ -99,9 +116,16 @@ class Account:
                 self.single_turns.end_step(took, self.times)
             if self.at % (5 * NS) == 0:
                 since, stepped = self.at - self.stepped, self.steps > self.before
-                excess = self.single_turns.excess(self.times)
                 seen = Observation(
-                    self.at, 0, self.steps, dict(self.times), since, stepped=stepped, excess=excess, loop=self.loop
+                    self.at,
+                    0,
+                    self.steps,
+                    dict(self.times),
+                    since,
+                    stepped=stepped,
+                    excess=self.single_turns.excess(self.times),
+                    loop=self.loop,
+                    unfinished=self.single_turns.unfinished(self.times),
                 )
                 self.known.update((one.number, one) for one in self.detector.look(seen))
 

@@ -354,4 +354,16 @@ def test_an_evaluation_in_a_step_is_apart_and_steps_that_stay_longer_are_not() -
     assert (singles.excess, singles.usual) == (3_900 * ms, 100 * ms)
     singles.add([450 * ms] * 10)
     assert (singles.excess, singles.usual) == (3_900 * ms, 450 * ms)
-    assert singles.with_open(2_450 * ms) == 5_900 * ms and singles.with_open(700 * ms) == singles.excess
+    assert singles.split(2_450 * ms) == (450 * ms, 2_000 * ms) and singles.split(700 * ms) == (700 * ms, 0)
+
+
+@pytest.mark.parametrize(("load", "unfinished", "excess"), [(0.4, 0.4, 0), (9, 0.5, 8.5)])
+def test_what_is_of_the_turn_that_is_not_over_is_known(load: float, unfinished: float, excess: float) -> None:
+    loop = Loop()
+    for _ in range(100):
+        loop.phase("data_loading", 0.5, blocking=True).steps(2)
+    rows = [{"kind": "job", "start": 0, "end": None}, *loop.rows]
+    rows.append({"kind": "data_loading", "start": loop.now, "end": loop.now + load, "blocking": True})
+    brief = timeline_totals(rows, at=loop.now + load + 0.2).brief
+    assert brief.unfinished == {"data_loading": unfinished * SECOND, "other": 0.2 * SECOND}
+    assert brief.excess == {"productive": 0, "data_loading": excess * SECOND, "other": 0}
