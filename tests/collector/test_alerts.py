@@ -69,11 +69,11 @@ STORIES = {
     "no durable checkpoint": Story(run(at_risk=growing(0)), fires("ProgressAtRisk of run-7", 71)),
     "slow loader": Story(run(loading=flat(0.11)), fires("ExposedDataLoading of run-7", 15)),
     # In a minute 1.6 s of loading and as much of something else; the other rank has a little less than 5 %.
-    "a slow rank": Story(run(waited=lambda minute: 1.6 * minute), fires(SLOW, 10)),
+    "a slow rank": Story(run(waited=lambda minute: 1.6 * minute), fires(SLOW, 15)),
     "a slow rank, almost": Story(run(waited=lambda minute: 1.4 * minute), never()),
     # Whether it still counts after exactly ten minutes depends on the version of Prometheus.
     "a rank that is slow for a while": Story(
-        run(waited=lambda minute: 30.0 * min(max(0, minute - 60), 2)), {60: set(), 61: {SLOW}, 70: {SLOW}, 73: set()}
+        run(waited=lambda minute: 30.0 * min(max(0, minute - 60), 2)), {65: set(), 66: {SLOW}, 70: {SLOW}, 73: set()}
     ),
     "an incident": Story(
         run(incident=lambda minute: float(60 <= minute < 90), cost=flat(125)), {59: set(), 60: {WRONG}, 90: set()}

@@ -35,6 +35,7 @@ WARNING: Final = "warning"
 GONE: Final = "RunGone"
 
 RANK_WINDOW: Final = "10m"  # in which waits for a rank are counted
+RANK_HOLD_MIN: Final = 5  # by then it is known what is wrong with that rank, if an incident or SlowRank tells of it
 LOOP_WINDOW: Final = "1h"  # in which disruptions are counted for a restart loop
 GONE_WINDOW: Final = "6h"  # for how long a run that is gone is remembered
 
@@ -395,7 +396,7 @@ def rules() -> list[Rule]:
             name="JobWaitsForRank",
             title="The job waits for a rank",
             severity=WARNING,
-            hold_min=0,
+            hold_min=RANK_HOLD_MIN,
             expression=_waits_for_rank,
             value=f"{share} of the time it waits for rank {{{{ $labels.{label(semconv.GOODPUT_RANK)} }}}}",
             means=f"In more than {RANK_WAIT:.0%} of the last {RANK_WINDOW}, most other ranks waited for the same one "
