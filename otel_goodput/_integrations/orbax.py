@@ -18,7 +18,7 @@ import sys
 import threading
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from opentelemetry import trace as trace_api
 
@@ -31,17 +31,13 @@ from otel_goodput._integrations.orbax_log import (
     promise_of,
     step_number,
 )
+from otel_goodput._integrations.wrapping import Before, Done, wrap
 from otel_goodput._recording.contexts import RestoreContext, SaveContext, enclosing
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import containing
 from otel_goodput.semconv import GOODPUT_CHECKPOINT_DURABLE, Phase
 
 PACKAGE: Final = "orbax.checkpoint"
-
-# Called after a wrapped method with its result or its exception.
-Done: TypeAlias = Callable[[Any, "BaseException | None"], None]
-# Called before a wrapped method with its object and arguments; returns what to call after it.
-Before: TypeAlias = Callable[[Any, "tuple[Any, ...]", "dict[str, Any]"], "Done | None"]
 
 _hooks: Final[dict[PhaseTracer, Hook]] = {}
 _changing: Final = threading.Lock()
@@ -179,38 +175,12 @@ class Hook:
         self._commits = []
 
     def _wrap(self, owner: type, name: str, before: Before) -> Callable[[], None]:
-        """Wrap a method: call `before` ahead of it, and after it what `before` returned. Return what unwraps it."""
-        original = getattr(owner, name)
-        inherited = name not in vars(owner)
+        """Wrap a method, as long as this records anything."""
 
-        @functools.wraps(original)
-        def wrapped(this: Any, *args: Any, **kwargs: Any) -> Any:
-            done: Done | None = None
-            with containing(f"orbax {name}"):
-                if not self._removed and not self._tracer.closed:
-                    done = before(this, args, kwargs)
-            if done is None:
-                return original(this, *args, **kwargs)
-            try:
-                result = original(this, *args, **kwargs)
-            except BaseException as error:
-                with containing(f"orbax {name}"):
-                    done(None, error)
-                raise
-            with containing(f"orbax {name}"):
-                done(result, None)
-            return result
+        def guarded(this: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Done | None:
+            return None if self._removed or self._tracer.closed else before(this, args, kwargs)
 
-        def unwrap() -> None:
-            if vars(owner).get(name) is not wrapped:
-                return  # it was wrapped again by others: our wrapper stays in between and does nothing
-            if inherited:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, original)
-
-        setattr(owner, name, wrapped)
-        return unwrap
+        return wrap(owner, name, guarded, "orbax")
 
     def _saving(self) -> Saving | None:
         """The innermost save that this thread is in."""

@@ -40,6 +40,8 @@ LONGEST_ROLE: Final = 64  # characters
 
 # What watches a job besides its phases: libraries, and what announces or describes the end.
 INTEGRATIONS: Final = ("jax", "torch", "orbax", "signals", "maintenance", "kubernetes")
+# What records steps and loads that nobody opens: only if it is named, or for `all`, as under `otel-goodput run`.
+TRAINERS: Final[tuple[str, ...]] = ()
 DIRECTORY: Final = "goodput"  # of the runs, in the working directory
 OWN: Final = "own"  # each step has a trace of its own
 STEP_TRACES: Final = ("shared", OWN)
@@ -168,12 +170,16 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _integrations(text: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(_names(text.lower())))
-    if unknown := [name for name in names if name not in (*INTEGRATIONS, "auto", "none")]:
-        raise ValueError(f"integrations must be auto, none, or some of {', '.join(INTEGRATIONS)}, not {unknown[0]!r}")
+    names, known = _names(text.lower()), (*INTEGRATIONS, *TRAINERS)
+    groups = {"auto": INTEGRATIONS, "all": known, "none": ()}
+    if unknown := [name for name in names if name.removeprefix("-") not in known and name not in groups]:
+        raise ValueError(f"integrations must be auto, all, none, or some of {', '.join(known)}, not {unknown[0]!r}")
     if "none" in names and len(names) > 1:
         raise ValueError("integrations: none cannot be combined with others")
-    return () if "none" in names else INTEGRATIONS if "auto" in names else names
+    without = {name[1:] for name in names if name.startswith("-")}
+    wanted = [name for name in names if not name.startswith("-")] or ["auto"] * bool(names)
+    chosen = [one for name in wanted for one in groups.get(name, (name,))]
+    return tuple(one for one in dict.fromkeys(chosen) if one not in without)
 
 
 def parse_share(text: str) -> float:
@@ -379,7 +385,12 @@ class Settings:
         processor=True,
     )
     integrations = Option(
-        "str | Sequence[str] | None", "list", "auto", f"some of {', '.join(INTEGRATIONS)}; or none", _integrations
+        "str | Sequence[str] | None",
+        "list",
+        "auto",
+        f"some of {', '.join((*INTEGRATIONS, *TRAINERS))}; `auto`, those that do not record steps of trainers; `all`; "
+        "`none`; `-NAME` leaves one out",
+        _integrations,
     )
     device_clock = Option(
         "str | None",

@@ -46,7 +46,7 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
     ("_tools", frozenset({"_tools"})),
     ("recorder, runs of the past, command", frozenset({"_runtime.recorder", "runs", "__main__"})),
     ("module functions", frozenset({"api"})),
-    ("those of others, and their tests", frozenset({"compat", "testing"})),
+    ("those of others, and their tests", frozenset({"compat", "integrations", "testing"})),
     ("face", frozenset({""})),
 )
 # What the accounting may take from the standard library: nothing that tells time, logs, waits or reads.

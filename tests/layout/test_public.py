@@ -31,6 +31,8 @@ PUBLIC = {
 }
 # Tables of names, all of them public.
 TABLES = {"otel_goodput.semconv", "otel_goodput.reports.fields"}
+# Each module in it needs its framework, so it is read instead of imported.
+TRAINERS = "otel_goodput.integrations"
 
 
 @pytest.mark.parametrize("module", PUBLIC)
@@ -42,13 +44,23 @@ def test_the_names_are_these(module: str) -> None:
 
 def test_a_package_with_nothing_public_has_an_underscore() -> None:
     packages = {path.parent.name for path in (ROOT / "otel_goodput").glob("*/__init__.py")}
-    public = {name.split(".")[1] for name in {*PUBLIC, *TABLES} if name.count(".")}
+    public = {name.split(".")[1] for name in {*PUBLIC, *TABLES, TRAINERS} if name.count(".")}
     assert {name for name in packages if not name.startswith("_")} == packages & public
 
 
 def test_the_reference_says_which_modules_are_public() -> None:
     text = (ROOT / "docs/reference/functions.md").read_text(encoding="utf-8").partition("## Recording")[0]
-    assert set(re.findall(r"`(otel_goodput\.[a-z][a-z_.]+)`", text)) == {*PUBLIC, *TABLES} - {"otel_goodput"}
+    assert set(re.findall(r"`(otel_goodput\.[a-z][a-z_.]+)`", text)) == {*PUBLIC, *TABLES, TRAINERS} - {"otel_goodput"}
+
+
+def test_of_each_framework_the_callback_is_public() -> None:
+    for path in (ROOT / "otel_goodput/integrations").glob("[!_]*.py"):
+        names = [
+            ast.literal_eval(one.value)
+            for one in ast.parse(path.read_text(encoding="utf-8")).body
+            if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "__all__"
+        ]
+        assert names == [["GoodputCallback"]], path.name
 
 
 def test_programs_for_users_import_nothing_else() -> None:

@@ -1,0 +1,68 @@
+"""Wrap methods of other packages' classes, so that they do what they did and something of ours is called around it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, TypeAlias
+
+from otel_goodput._runtime.guard import containing
+
+# Called after a wrapped method with its result or its exception.
+Done: TypeAlias = Callable[[Any, "BaseException | None"], None]
+# Called before a wrapped method with its object and arguments; returns what to call after it, None for nothing.
+Before: TypeAlias = Callable[[Any, "tuple[Any, ...]", "dict[str, Any]"], "Done | None"]
+
+
+def wrap(owner: Any, name: str, before: Before, site: str) -> Callable[[], None]:
+    """Wrap a method: call `before` ahead of it, and after it what `before` returned. Return what unwraps it.
+
+    What the method returns and raises stays the same, whatever `before` does; errors of ours are contained at `site`.
+
+    Args:
+        owner: the class, or the object, that has the method.
+        name: of the method.
+        before: called with the object and the arguments.
+        site: what is at work, for the log.
+    """
+    original = getattr(owner, name)
+    inherited = name not in vars(owner)
+
+    @functools.wraps(original)
+    def wrapped(this: Any, *args: Any, **kwargs: Any) -> Any:
+        done: Done | None = None
+        with containing(f"{site} {name}"):
+            done = before(this, args, kwargs)
+        if done is None:
+            return original(this, *args, **kwargs)
+        try:
+            result = original(this, *args, **kwargs)
+        except BaseException as error:
+            with containing(f"{site} {name}"):
+                done(None, error)
+            raise
+        with containing(f"{site} {name}"):
+            done(result, None)
+        return result
+
+    def unwrap() -> None:
+        if vars(owner).get(name) is not wrapped:
+            return  # it was wrapped again by others: our wrapper stays in between and does nothing
+        if inherited:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, original)
+
+    setattr(owner, name, wrapped)
+    return unwrap
+
+
+def within(phase: AbstractContextManager[Any]) -> Done:
+    """Enter `phase`; return what leaves it after the wrapped method, with its exception if it raised one."""
+    phase.__enter__()
+
+    def done(_: Any, error: BaseException | None) -> None:
+        phase.__exit__(None if error is None else type(error), error, None if error is None else error.__traceback__)
+
+    return done
