@@ -26,8 +26,8 @@ _training: Final[WeakKeyDictionary[PhaseTracer, TrainerLoop]] = WeakKeyDictionar
 class TrainerLoop:
     """One loop of a framework. Its callbacks may come from any thread, but those of one training from the same one.
 
-    Step numbers count the steps of the optimizer from 0 over all epochs and attempts, as the framework does; checkpoints
-    are labeled with the framework's number of steps that were completed.
+    Step numbers count the steps of the optimizer from 0 over all epochs and attempts, as the framework does; a checkpoint
+    is labeled with the number of steps that were completed.
 
     Args:
         find: returns the recorder, or None.
