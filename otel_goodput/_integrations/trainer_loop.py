@@ -26,7 +26,7 @@ _training: Final[WeakKeyDictionary[PhaseTracer, TrainerLoop]] = WeakKeyDictionar
 class TrainerLoop:
     """One loop of a framework. Its callbacks may come from any thread, but those of one training from the same one.
 
-    Step numbers count the steps of the optimizer from 0 over all epochs and attempts, as the framework does; a checkpoint
+    Step numbers count the steps of the optimizer, from 0 over all epochs and attempts, as frameworks do; a checkpoint
     is labeled with the number of steps that were completed.
 
     Args:
