@@ -7,20 +7,25 @@ methods raises.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
+from otel_goodput._recording.contexts import enclosing
 from otel_goodput._recording.fast_span import FastSpan
 from otel_goodput._recording.loading import Loading, Loads
 from otel_goodput._recording.phases import Phases
 from otel_goodput._recording.tracer import Find, PhaseTracer
 from otel_goodput._runtime.guard import contain, containing
+from otel_goodput.semconv import Phase
 
 EVALUATION: Final = "eval"  # the name of the custom phase
 
 # The loop that trains now. One that begins inside of it, as a second callback or a trainer in an evaluation, does not.
 _training: Final[WeakKeyDictionary[PhaseTracer, TrainerLoop]] = WeakKeyDictionary()
+# Those whose latest training ended with an error: who trains again begins that training again.
+_failed: Final[WeakSet[PhaseTracer]] = WeakSet()
 
 
 class TrainerLoop:
@@ -38,6 +43,8 @@ class TrainerLoop:
         self._phases = Phases(find)
         self._step: FastSpan | None = None
         self._part: FastSpan | None = None
+        self._ahead: int | None = None  # of the framework's numbers; None: no step has begun in this training
+        self._evaluating = False
 
     @property
     def tracer(self) -> PhaseTracer | None:
@@ -45,12 +52,20 @@ class TrainerLoop:
         tracer = self._find()
         return tracer if tracer is not None and _training.get(tracer) is self else None
 
+    @property
+    def free(self) -> bool:
+        """Whether something records, and no other loop trains."""
+        tracer = self._find()
+        return tracer is not None and _training.get(tracer, self) is self
+
     def begin(self) -> None:
         """Training begins, unless another loop is training already."""
         with containing("a trainer's begin"):
             tracer = self._find()
-            if tracer is not None and not tracer.closed:
-                _training.setdefault(tracer, self)
+            if tracer is not None and not tracer.closed and tracer not in _training:
+                tracer.jobs.of_trainer = True
+                _training[tracer] = self
+                self._ahead = None
 
     def end(self, error: BaseException | None = None) -> None:
         """Training is over, with `error` or without."""
@@ -58,6 +73,7 @@ class TrainerLoop:
             self.end_step(error)
             if (tracer := self.tracer) is not None:
                 del _training[tracer]
+                (_failed.discard if error is None else _failed.add)(tracer)
 
     def begin_step(self, number: int) -> None:
         """A step of the optimizer begins."""
@@ -67,10 +83,21 @@ class TrainerLoop:
             if self._step is not None:
                 self.end_step()
             if tracer.open_step is None:
-                self._step = step = tracer.step(number)
+                if self._ahead is None:
+                    self._ahead = self._count_on(tracer, number)
+                self._step = step = tracer.step(number + self._ahead)
                 step.__enter__()
         except Exception as error:
             contain("a trainer's step", error)
+
+    @staticmethod
+    def _count_on(tracer: PhaseTracer, number: int) -> int:
+        """Return what to add to the numbers of a training whose first step is `number`.
+
+        A second training in a process repeats nothing of the first, unless that failed.
+        """
+        following = tracer.next_number()
+        return following - number if number < following and tracer.begun >= 0 and tracer not in _failed else 0
 
     def end_step(self, error: BaseException | None = None) -> None:
         """The open step is over; with `error`, it was not completed."""
@@ -79,6 +106,16 @@ class TrainerLoop:
             step, self._step = self._step, None
             if step is not None:
                 step.__exit__(None if error is None else type(error), error, None)
+        except Exception as trouble:
+            contain("a trainer's step", trouble)
+
+    def drop_step(self) -> None:
+        """The open step is over, but was not completed: its work is lost."""
+        try:
+            self.end_part()
+            step, self._step = self._step, None
+            if step is not None and (tracer := self._find()) is not None:
+                step.abandon(tracer.clock())
         except Exception as trouble:
             contain("a trainer's step", trouble)
 
@@ -106,22 +143,71 @@ class TrainerLoop:
         """Whether a step of this loop is open."""
         return self._step is not None
 
+    def begin_load(self) -> FastSpan | None:
+        """Fetching data begins; None if that is not recorded, as in an evaluation. Else end it by :meth:`end_load`."""
+        try:
+            tracer = self._loader()
+            if tracer is None or tracer.spans.loading():
+                return None
+            load = tracer.load()
+            load.open(tracer.clock())
+            return load
+        except Exception as error:
+            contain("a trainer's load", error)
+            return None
+
+    def end_load(self, load: FastSpan, *, empty: bool = False, failed: bool = False) -> None:
+        """Fetching is over: there was nothing left if it is `empty`, and it raised if it `failed`."""
+        try:
+            tracer = self._find()
+            if tracer is not None and (empty or failed):
+                load.abandon(tracer.clock(), failed=failed)
+            elif tracer is not None:
+                load.close(tracer.clock())
+        except Exception as error:
+            contain("a trainer's load", error)
+
+    def _loader(self) -> PhaseTracer | None:
+        """The recorder, if loads are those of training."""
+        return None if self._evaluating else self.tracer
+
     def batches(self, batches: Any) -> Any:
         """Return an iterable, or an iterator, whose loads are recorded while this loop trains."""
         with containing("a trainer's loader"):
             if type(batches) not in (Loading, Loads):
                 kind = Loads if hasattr(batches, "__next__") else Loading
-                return kind(lambda: self.tracer, batches)
+                return kind(self._loader, batches)
         return batches
 
+    def preparation(self) -> AbstractContextManager[Any]:
+        """Return the phase of what a trainer does before its first step, if this loop is training."""
+        return nullcontext() if self.tracer is None else self._phases.training_prep()
+
     def evaluation(self, name: str = EVALUATION) -> AbstractContextManager[Any]:
-        """Return the phase of an evaluation, or of the like, if this loop is training."""
-        return nullcontext() if self.tracer is None else self._phases.custom(name)
+        """Return the phase of an evaluation, or of the like, unless another loop is training."""
+        return self._apart(name) if self.free and not self._evaluating else nullcontext()
+
+    @contextmanager
+    def _apart(self, name: str) -> Iterator[None]:
+        """A custom phase whose loads are not those of training, and in which no other loop trains."""
+        alone = self.tracer is None
+        if alone:
+            self.begin()
+        self._evaluating = True
+        try:
+            with self._phases.custom(name):
+                yield
+        finally:
+            self._evaluating = False
+            if alone and (tracer := self.tracer) is not None:
+                del _training[tracer]
 
     def save(self, number: int, *, durable: bool = True) -> AbstractContextManager[Any]:
-        """Return the phase of saving a checkpoint after so many steps, if this loop is training."""
-        return nullcontext() if self.tracer is None else self._phases.checkpoint_save(number, durable=durable)
+        """Return the phase of saving a checkpoint after so many steps, unless another loop trains, or it is open."""
+        again = not self.free or enclosing(Phase.CHECKPOINT_SAVE) is not None
+        return nullcontext() if again else self._phases.checkpoint_save(number, durable=durable)
 
     def restore(self, number: int | None) -> AbstractContextManager[Any]:
-        """Return the phase of restoring the checkpoint that was saved after so many steps, if this loop is training."""
-        return nullcontext() if self.tracer is None else self._phases.checkpoint_restore(number)
+        """Return the phase of restoring the checkpoint that was saved after so many steps, as :meth:`save`."""
+        again = not self.free or enclosing(Phase.CHECKPOINT_RESTORE) is not None
+        return nullcontext() if again else self._phases.checkpoint_restore(number)

@@ -283,6 +283,7 @@ class JobSpans:
         self._misused = misused
         self._begun = 0
         self._over = False  # a job has ended
+        self.of_trainer = False  # a trainer opens the steps: its user has no place for a job
         self.implicit: trace_api.Span | None = None
         self._closed = False
 
@@ -363,6 +364,7 @@ class JobSpans:
             if self.none_yet and not self._over:
                 self.begin_implicit(record[-1])
             if phase == rules.STEP:
-                self._misused.warn(misuse.AFTER_JOB if self._over else misuse.NO_JOB)
+                if self._over or not self.of_trainer:
+                    self._misused.warn(misuse.AFTER_JOB if self._over else misuse.NO_JOB)
                 self._pass_on(self._account.append)
         self._account.append(kind, phase, flags, *record)

@@ -1,0 +1,306 @@
+"""Steps of Hugging Face's ``Trainer``: pass a :class:`GoodputCallback` to it.
+
+A step of the optimizer is a step; with gradient accumulation, its micro-batches are parts of it. Callbacks do not hear
+of loads, evaluations and checkpoints, so the methods of ``Trainer`` that do these are wrapped. They look for the
+callback among those of the trainer, and without one do nothing else than before.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from transformers import TrainerCallback
+
+from otel_goodput._integrations.trainer_loop import TrainerLoop
+from otel_goodput._integrations.wrapping import Before, Done, within, wrap
+from otel_goodput._recording.tracer import PhaseTracer
+from otel_goodput._runtime.guard import containing, guarded
+from otel_goodput._text.redact import redacting_logger
+from otel_goodput.integrations import new_loop
+
+__all__ = ["GoodputCallback"]
+
+logger = redacting_logger("otel_goodput")
+
+TRAINER: Final = "transformers.trainer"
+MICRO_BATCH: Final = "micro_batch"
+OPTIMIZER: Final = "optimizer"
+_CHECKPOINT: Final = re.compile(r"checkpoint-(\d+)")
+
+
+class GoodputCallback(TrainerCallback):  # type: ignore[misc]
+    """Records the steps, loads, evaluations and checkpoints of a ``Trainer``.
+
+    ``goodput.configure("name")`` is called by you, before training; without it, this does nothing. Trainers that share
+    one callback, or have several, are recorded once.
+    """
+
+    def __init__(self) -> None:
+        _attached.by_hand = True
+        self._record(new_loop())
+        attach()
+
+    def _record(self, loop: TrainerLoop) -> None:
+        self._loop = loop
+        self._trains = 0  # how many calls of train() are open
+        self._prepared: Done | None = None  # ends the phase before the first step
+        self._number = 0  # of the open step
+        self._drained: Any = None  # the iterator that has no more batches
+
+    @classmethod
+    def of(cls, tracer: PhaseTracer) -> GoodputCallback:
+        """Return one that nobody has made by hand, which records by `tracer`."""
+        callback = cls.__new__(cls)
+        callback._record(TrainerLoop(lambda: tracer))
+        return callback
+
+    def __reduce__(self) -> Any:
+        return type(self), ()
+
+    # --- called by the trainer ----------------------------------------------------------------------------------------
+
+    @guarded(None)
+    def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        attach()
+
+    @guarded(None)
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._trains > 1:
+            return
+        if self._loop.stepping:
+            self._loop.drop_step()  # with `auto_find_batch_size`, training begins again
+        self._loop.begin()
+        self._end_preparation(None)
+
+    @guarded(None)
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._trains > 1:
+            return
+        loop = self._loop
+        # Data may end amid a step, which the next epoch then goes on with.
+        if not (loop.stepping and self._number == state.global_step):
+            self._number = state.global_step
+            loop.begin_step(self._number)
+        if args.gradient_accumulation_steps > 1:
+            loop.begin_part(MICRO_BATCH)
+
+    @guarded(None)
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._trains <= 1:
+            self._loop.begin_part(MICRO_BATCH)
+
+    @guarded(None)
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._trains <= 1 and args.gradient_accumulation_steps > 1:
+            self._loop.begin_part(OPTIMIZER)
+
+    @guarded(None)
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._trains <= 1:
+            self._loop.end_step()
+
+    @guarded(None)
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._trains <= 1:
+            self._loop.end_part()
+
+    @guarded(None)
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._trains <= 1:
+            self._end(None)
+
+    # --- around the trainer's methods ---------------------------------------------------------------------------------
+
+    def _train(self, trainer: Any, given: Any) -> Done:
+        wrap_overridden(type(trainer))
+        self._trains += 1
+        if self._trains == 1:
+            self._loop.begin()
+            self._prepared = within(self._loop.preparation())
+
+        def done(_: Any, error: BaseException | None) -> None:
+            self._trains -= 1
+            if not self._trains:
+                self._end(error)
+
+        return done
+
+    def _end_preparation(self, error: BaseException | None) -> None:
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            prepared(None, error)
+
+    def _end(self, error: BaseException | None) -> None:
+        self._drained = None
+        self._end_preparation(error)
+        if error is None:
+            self._loop.drop_step()  # the data ended amid a step
+        self._loop.end(error)
+
+    def _load(self, trainer: Any, batches: Any) -> Done | None:
+        # At the end of data of unknown length, the trainer asks for batches until it has done all steps of the epoch.
+        if batches is not None and batches is self._drained:
+            return None
+        load = self._loop.begin_load()
+        if load is None:
+            return None
+
+        def done(result: Any, error: BaseException | None) -> None:
+            empty = error is None and not result[0]
+            self._drained = batches if empty else None
+            self._loop.end_load(load, empty=empty, failed=error is not None)
+
+        return done
+
+    def _evaluate(self, trainer: Any, given: Any) -> Done:
+        return within(self._loop.evaluation())
+
+    def _save(self, trainer: Any, given: Any) -> Done:
+        return within(self._loop.save(trainer.state.global_step))
+
+    def _restore(self, trainer: Any, checkpoint: Any) -> Done | None:
+        return None if checkpoint is None else within(self._loop.restore(_step_of(checkpoint)))
+
+    def _restore_best(self, trainer: Any, given: Any) -> Done:
+        return within(self._loop.restore(None))  # training does not go on from there
+
+
+def _step_of(checkpoint: Any) -> int | None:
+    """Return the number of steps after which the trainer saved the folder `checkpoint`, by its name."""
+    match = _CHECKPOINT.fullmatch(Path(checkpoint).name)
+    return None if match is None else int(match[1])
+
+
+# --- what is wrapped --------------------------------------------------------------------------------------------------
+
+Handler = Callable[[Any, Any, Any], "Done | None"]  # of the callback, the trainer, and the method's first argument
+# The arguments that each method begins with in the versions that are known, and what is called before it.
+METHODS: Final[dict[str, tuple[tuple[str, ...], Handler]]] = {
+    "train": (("resume_from_checkpoint", "trial"), GoodputCallback._train),
+    "get_batch_samples": (("epoch_iterator", "num_batches"), GoodputCallback._load),
+    "evaluate": (("eval_dataset", "ignore_keys"), GoodputCallback._evaluate),
+    "predict": (("test_dataset", "ignore_keys"), GoodputCallback._evaluate),
+    "_save_checkpoint": (("model", "trial"), GoodputCallback._save),
+    "_load_from_checkpoint": (("resume_from_checkpoint",), GoodputCallback._restore),
+    "_load_optimizer_and_scheduler": (("checkpoint",), GoodputCallback._restore),
+    "_load_best_model": ((), GoodputCallback._restore_best),
+}
+# Those of subclasses that are wrapped as well, because they may do more than the one that they override.
+OVERRIDDEN: Final = ("get_batch_samples", "evaluate", "predict", "_save_checkpoint", "_load_optimizer_and_scheduler")
+ENTRIES: Final = ("train", "evaluate", "predict")  # at which a trainer without a callback gets one
+
+
+class Attached:
+    """What has been wrapped, and for whom.
+
+    Attributes:
+        methods: what unwraps each method, by its class and name.
+        by_hand: a callback was made by hand.
+        tracer: records trainers without a callback; None: nothing does.
+    """
+
+    def __init__(self) -> None:
+        self.methods: dict[tuple[type, str], Callable[[], None]] = {}
+        self.by_hand = False
+        self.tracer: PhaseTracer | None = None
+
+
+_attached: Final = Attached()
+
+
+def attach() -> bool:
+    """Wrap the methods of ``Trainer``, unless that was done; return whether it has been imported."""
+    trainer = getattr(sys.modules.get(TRAINER), "Trainer", None)
+    if trainer is None:
+        return False
+    if (trainer, "train") in _attached.methods:
+        return True
+    with containing("transformers"):
+        known = [name for name, (begins, _) in METHODS.items() if _parameters(trainer, name)[: len(begins)] == begins]
+        version = getattr(sys.modules.get("transformers"), "__version__", "of unknown version")
+        if "train" not in known:
+            logger.info("transformers %s is not known: its loads and checkpoints are not recorded", version)
+            return True
+        for name in known:
+            wrap_method(trainer, name, METHODS[name][1])
+        unknown = ", ".join(name for name in METHODS if name not in known)
+        logger.info("transformers %s: recording Trainer%s", version, unknown and f", but for {unknown}, not known")
+    return True
+
+
+def _parameters(trainer: Any, name: str) -> tuple[str, ...]:
+    """Names of a method's parameters but for `self`; a name that no method has, if there is no such method."""
+    method = getattr(trainer, name, None)
+    return tuple(inspect.signature(method).parameters)[1:] if inspect.isfunction(method) else ("?",)
+
+
+def wrap_method(kind: type, name: str, handler: Handler) -> None:
+    """Wrap a method of a class of trainers, unless that was done: `handler` is called before it."""
+    if (kind, name) in _attached.methods:
+        return
+    first = next(iter(_parameters(kind, name)), "")
+
+    def before(trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Done | None:
+        callback = callback_of(trainer, entering=name in ENTRIES)
+        return None if callback is None else handler(callback, trainer, args[0] if args else kwargs.get(first))
+
+    _attached.methods[kind, name] = wrap(kind, name, before, "transformers")
+
+
+def wrap_other(owner: type, name: str, before: Before) -> None:
+    """Wrap a method of a class that is no trainer, unless that was done."""
+    if (owner, name) not in _attached.methods:
+        _attached.methods[owner, name] = wrap(owner, name, before, "transformers")
+
+
+def wrap_overridden(kind: type) -> None:
+    """Wrap the methods that the class `kind`, and those between it and ``Trainer``, define themselves."""
+    base = getattr(sys.modules.get(TRAINER), "Trainer", None)
+    for each in kind.__mro__[: kind.__mro__.index(base)] if base in kind.__mro__ else ():
+        for name in OVERRIDDEN:
+            if name in vars(each) and (base, name) in _attached.methods:
+                wrap_method(each, name, METHODS[name][1])
+
+
+def callback_of(trainer: Any, *, entering: bool) -> GoodputCallback | None:
+    """Return the callback of a trainer. If it has none and is `entering`, it is given one, if it is to be recorded."""
+    for one in trainer.callback_handler.callbacks:
+        if isinstance(one, GoodputCallback):
+            return one
+    tracer = _attached.tracer
+    if not entering or tracer is None or tracer.closed:
+        return None
+    callback = _kind_for(type(trainer)).of(tracer)
+    trainer.add_callback(callback)
+    return callback
+
+
+def _kind_for(trainer: type) -> type[GoodputCallback]:
+    """Return the class of callbacks for a class of trainers."""
+    if any(each.__module__.partition(".")[0] == "trl" for each in trainer.__mro__):
+        from otel_goodput.integrations import trl
+
+        return trl.GoodputCallback
+    return GoodputCallback
+
+
+def install(tracer: PhaseTracer) -> Callable[[], None] | None:
+    """Record trainers that have no callback, too; return what ends that, or None before ``Trainer`` is imported."""
+    if not attach():
+        return None
+    _attached.tracer = tracer
+
+    def remove() -> None:
+        if _attached.tracer is not tracer:
+            return
+        _attached.tracer = None
+        if not _attached.by_hand:
+            while _attached.methods:
+                _attached.methods.popitem()[1]()
+
+    return remove
