@@ -1,4 +1,4 @@
-"""Steps of Hugging Face's ``Trainer``: pass a :class:`GoodputCallback` to it.
+"""Steps of Hugging Face's ``Trainer``, and of TRL's trainers: pass a :class:`GoodputCallback` to them.
 
 A step of the optimizer is a step; with gradient accumulation, its micro-batches are parts of it. Callbacks do not hear
 of loads, evaluations and checkpoints, so the methods of ``Trainer`` that do these are wrapped. They look for the
@@ -12,12 +12,13 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import get_ident
 from typing import Any, Final
 
 from transformers import TrainerCallback
 
 from otel_goodput._integrations.trainer_loop import TrainerLoop
-from otel_goodput._integrations.wrapping import Before, Done, within, wrap
+from otel_goodput._integrations.wrapping import Done, within, wrap
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import containing, guarded
 from otel_goodput._text.redact import redacting_logger
@@ -28,13 +29,15 @@ __all__ = ["GoodputCallback"]
 logger = redacting_logger("otel_goodput")
 
 TRAINER: Final = "transformers.trainer"
+GENERATION: Final = "transformers.generation.utils"
 MICRO_BATCH: Final = "micro_batch"
 OPTIMIZER: Final = "optimizer"
+ROLLOUT: Final = "rollout"  # the name of the custom phase
 _CHECKPOINT: Final = re.compile(r"checkpoint-(\d+)")
 
 
 class GoodputCallback(TrainerCallback):  # type: ignore[misc]
-    """Records the steps, loads, evaluations and checkpoints of a ``Trainer``.
+    """Records the steps, loads, evaluations and checkpoints of a ``Trainer``, and the rollouts of one of TRL.
 
     ``goodput.configure("name")`` is called by you, before training; without it, this does nothing. Trainers that share
     one callback, or have several, are recorded once.
@@ -51,6 +54,7 @@ class GoodputCallback(TrainerCallback):  # type: ignore[misc]
         self._prepared: Done | None = None  # ends the phase before the first step
         self._number = 0  # of the open step
         self._drained: Any = None  # the iterator that has no more batches
+        self._generates_on = 0  # the thread on which a trainer of TRL trains
 
     @classmethod
     def of(cls, tracer: PhaseTracer) -> GoodputCallback:
@@ -117,13 +121,16 @@ class GoodputCallback(TrainerCallback):  # type: ignore[misc]
     # --- around the trainer's methods ---------------------------------------------------------------------------------
 
     def _train(self, trainer: Any, given: Any) -> Done:
-        wrap_overridden(type(trainer))
+        wrap_methods_of(type(trainer))
         self._trains += 1
         if self._trains == 1:
             self._loop.begin()
             self._prepared = within(self._loop.preparation())
+            self._generates_on = get_ident() if any(map(_of_trl, type(trainer).__mro__)) else 0
+        _attached.training.append(self)
 
         def done(_: Any, error: BaseException | None) -> None:
+            _attached.training.remove(self)
             self._trains -= 1
             if not self._trains:
                 self._end(error)
@@ -160,6 +167,10 @@ class GoodputCallback(TrainerCallback):  # type: ignore[misc]
     def _evaluate(self, trainer: Any, given: Any) -> Done:
         return within(self._loop.evaluation())
 
+    def _roll_out(self, trainer: Any, given: Any) -> Done | None:
+        training = self._loop.tracer is not None and self._generates_on == get_ident()
+        return within(self._loop.evaluation(ROLLOUT)) if training else None
+
     def _save(self, trainer: Any, given: Any) -> Done:
         return within(self._loop.save(trainer.state.global_step))
 
@@ -178,20 +189,19 @@ def _step_of(checkpoint: Any) -> int | None:
 
 # --- what is wrapped --------------------------------------------------------------------------------------------------
 
-Handler = Callable[[Any, Any, Any], "Done | None"]  # of the callback, the trainer, and the method's first argument
-# The arguments that each method begins with in the versions that are known, and what is called before it.
-METHODS: Final[dict[str, tuple[tuple[str, ...], Handler]]] = {
-    "train": (("resume_from_checkpoint", "trial"), GoodputCallback._train),
-    "get_batch_samples": (("epoch_iterator", "num_batches"), GoodputCallback._load),
-    "evaluate": (("eval_dataset", "ignore_keys"), GoodputCallback._evaluate),
-    "predict": (("test_dataset", "ignore_keys"), GoodputCallback._evaluate),
-    "_save_checkpoint": (("model", "trial"), GoodputCallback._save),
-    "_load_from_checkpoint": (("resume_from_checkpoint",), GoodputCallback._restore),
-    "_load_optimizer_and_scheduler": (("checkpoint",), GoodputCallback._restore),
-    "_load_best_model": ((), GoodputCallback._restore_best),
+# The arguments that each method begins with in the versions that are known; the callback's method to call before it.
+METHODS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+    "train": (("resume_from_checkpoint", "trial"), "_train"),
+    "get_batch_samples": (("epoch_iterator", "num_batches"), "_load"),
+    "evaluate": (("eval_dataset", "ignore_keys"), "_evaluate"),
+    "predict": (("test_dataset", "ignore_keys"), "_evaluate"),
+    "_save_checkpoint": (("model", "trial"), "_save"),
+    "_load_from_checkpoint": (("resume_from_checkpoint",), "_restore"),
+    "_load_optimizer_and_scheduler": (("checkpoint",), "_restore"),
+    "_load_best_model": ((), "_restore_best"),
 }
-# Those of subclasses that are wrapped as well, because they may do more than the one that they override.
-OVERRIDDEN: Final = ("get_batch_samples", "evaluate", "predict", "_save_checkpoint", "_load_optimizer_and_scheduler")
+# Those of subclasses are wrapped as well, because they may do more than the one that they override.
+OVERRIDDEN: Final = tuple(name for name in METHODS if name != "train")
 ENTRIES: Final = ("train", "evaluate", "predict")  # at which a trainer without a callback gets one
 
 
@@ -202,12 +212,14 @@ class Attached:
         methods: what unwraps each method, by its class and name.
         by_hand: a callback was made by hand.
         tracer: records trainers without a callback; None: nothing does.
+        training: the callbacks of those that train, in the order of their begin.
     """
 
     def __init__(self) -> None:
         self.methods: dict[tuple[type, str], Callable[[], None]] = {}
         self.by_hand = False
         self.tracer: PhaseTracer | None = None
+        self.training: list[GoodputCallback] = []
 
 
 _attached: Final = Attached()
@@ -221,7 +233,7 @@ def attach() -> bool:
     if (trainer, "train") in _attached.methods:
         return True
     with containing("transformers"):
-        known = [name for name, (begins, _) in METHODS.items() if _parameters(trainer, name)[: len(begins)] == begins]
+        known = [name for name, (begins, _) in METHODS.items() if _begins(trainer, name, begins)]
         version = getattr(sys.modules.get("transformers"), "__version__", "of unknown version")
         if "train" not in known:
             logger.info("transformers %s is not known: its loads and checkpoints are not recorded", version)
@@ -233,38 +245,57 @@ def attach() -> bool:
     return True
 
 
-def _parameters(trainer: Any, name: str) -> tuple[str, ...]:
-    """Names of a method's parameters but for `self`; a name that no method has, if there is no such method."""
-    method = getattr(trainer, name, None)
-    return tuple(inspect.signature(method).parameters)[1:] if inspect.isfunction(method) else ("?",)
+def _begins(trainer: Any, name: str, arguments: tuple[str, ...]) -> bool:
+    """Whether the class has a method of this name that begins with these arguments."""
+    return inspect.isfunction(getattr(trainer, name, None)) and _arguments(trainer, name)[: len(arguments)] == arguments
 
 
-def wrap_method(kind: type, name: str, handler: Handler) -> None:
-    """Wrap a method of a class of trainers, unless that was done: `handler` is called before it."""
+def _arguments(trainer: Any, name: str) -> tuple[str, ...]:
+    return tuple(inspect.signature(getattr(trainer, name)).parameters)[1:]
+
+
+def wrap_method(kind: type, name: str, handler: str) -> None:
+    """Wrap a method of a class of trainers, unless that was done: the callback's method `handler` is called before."""
     if (kind, name) in _attached.methods:
         return
-    first = next(iter(_parameters(kind, name)), "")
+    first = next(iter(_arguments(kind, name)), "")
 
     def before(trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Done | None:
         callback = callback_of(trainer, entering=name in ENTRIES)
-        return None if callback is None else handler(callback, trainer, args[0] if args else kwargs.get(first))
+        if callback is None:
+            return None
+        done: Done | None = getattr(callback, handler)(trainer, args[0] if args else kwargs.get(first))
+        return done
 
     _attached.methods[kind, name] = wrap(kind, name, before, "transformers")
 
 
-def wrap_other(owner: type, name: str, before: Before) -> None:
-    """Wrap a method of a class that is no trainer, unless that was done."""
-    if (owner, name) not in _attached.methods:
-        _attached.methods[owner, name] = wrap(owner, name, before, "transformers")
-
-
-def wrap_overridden(kind: type) -> None:
+def wrap_methods_of(kind: type) -> None:
     """Wrap the methods that the class `kind`, and those between it and ``Trainer``, define themselves."""
     base = getattr(sys.modules.get(TRAINER), "Trainer", None)
     for each in kind.__mro__[: kind.__mro__.index(base)] if base in kind.__mro__ else ():
         for name in OVERRIDDEN:
             if name in vars(each) and (base, name) in _attached.methods:
                 wrap_method(each, name, METHODS[name][1])
+        if _of_trl(each):
+            _wrap_generation(each)
+
+
+def _of_trl(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == "trl"
+
+
+def _wrap_generation(kind: type) -> None:
+    """Wrap the method by which a class of TRL generates; where it has none, it calls that of the model."""
+    if "_generate" in vars(kind):
+        wrap_method(kind, "_generate", "_roll_out")
+    mixin = getattr(sys.modules.get(GENERATION), "GenerationMixin", None)
+    if mixin is not None and (mixin, "generate") not in _attached.methods:
+
+        def before(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Done | None:
+            return _attached.training[-1]._roll_out(None, None) if _attached.training else None
+
+        _attached.methods[mixin, "generate"] = wrap(mixin, "generate", before, "transformers")
 
 
 def callback_of(trainer: Any, *, entering: bool) -> GoodputCallback | None:
@@ -275,18 +306,9 @@ def callback_of(trainer: Any, *, entering: bool) -> GoodputCallback | None:
     tracer = _attached.tracer
     if not entering or tracer is None or tracer.closed:
         return None
-    callback = _kind_for(type(trainer)).of(tracer)
+    callback = GoodputCallback.of(tracer)
     trainer.add_callback(callback)
     return callback
-
-
-def _kind_for(trainer: type) -> type[GoodputCallback]:
-    """Return the class of callbacks for a class of trainers."""
-    if any(each.__module__.partition(".")[0] == "trl" for each in trainer.__mro__):
-        from otel_goodput.integrations import trl
-
-        return trl.GoodputCallback
-    return GoodputCallback
 
 
 def install(tracer: PhaseTracer) -> Callable[[], None] | None:

@@ -1,0 +1,147 @@
+"""``transformers.trainer``: the order in which a Trainer loads, calls callbacks, evaluates and saves, without a model.
+
+What a test wants to take time or to fail is what its subclass overrides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+PREFIX = "checkpoint"
+
+
+class TrainerCallback:
+    def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None: ...
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None: ...
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None: ...
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None: ...
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None: ...
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None: ...
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None: ...
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None: ...
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None: ...
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None: ...
+
+
+class CallbackHandler:
+    def __init__(self, callbacks: list[Any]) -> None:
+        self.callbacks = list(callbacks)
+
+    def add_callback(self, callback: Any) -> None:
+        self.callbacks.append(callback)
+
+    def call_event(self, event: str, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        for callback in self.callbacks:
+            control = getattr(callback, event)(args, state, control, **kwargs) or control
+        return control
+
+
+class Trainer:
+    """Of `args` it reads few, such as `max_steps`; `eval_steps` and `save_steps` of 0 mean never."""
+
+    def __init__(
+        self,
+        model: Any = None,
+        args: Any = None,
+        data_collator: Any = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        **others: Any,
+    ) -> None:
+        self.args, self.train_dataset, self.eval_dataset = args, train_dataset, eval_dataset
+        self.callback_handler = CallbackHandler(others.get("callbacks") or [])
+        self.state, self.control = SimpleNamespace(global_step=0), SimpleNamespace(should_training_stop=False)
+        self._tell("on_init_end")
+
+    def add_callback(self, callback: Any) -> None:
+        self.callback_handler.add_callback(callback)
+
+    def _tell(self, event: str) -> None:
+        self.control = self.callback_handler.call_event(event, self.args, self.state, self.control)
+
+    def train(
+        self, resume_from_checkpoint: str | bool | None = None, trial: Any = None, ignore_keys_for_eval: Any = None
+    ) -> None:
+        if resume_from_checkpoint is not None:
+            self._load_from_checkpoint(str(resume_from_checkpoint))
+        self._inner_training_loop(None, self.args, resume_from_checkpoint)
+
+    def _inner_training_loop(
+        self, batch_size: int | None = None, args: Any = None, resume_from_checkpoint: Any = None
+    ) -> None:
+        done = 0 if resume_from_checkpoint is None else int(str(resume_from_checkpoint).rpartition("-")[2])
+        self.state, self.control = SimpleNamespace(global_step=done), SimpleNamespace(should_training_stop=False)
+        self._load_optimizer_and_scheduler(resume_from_checkpoint)
+        self._tell("on_train_begin")
+        each = self.args.gradient_accumulation_steps
+        batches = len(self.train_dataset) if hasattr(self.train_dataset, "__len__") else self.args.max_steps * each
+        updates = -(-batches // each)
+        for epoch in range(done // updates, self.args.num_train_epochs):
+            self._tell("on_epoch_begin")
+            self._run_epoch(batches, updates, done % updates if epoch == done // updates else 0)
+            self._tell("on_epoch_end")
+            if self.control.should_training_stop:
+                break
+        if self.args.load_best_model_at_end:
+            self._load_best_model()
+        self._tell("on_train_end")
+
+    def _run_epoch(self, batches: int, updates: int, skipped: int) -> None:  # the real one takes more, and by keyword
+        each = self.args.gradient_accumulation_steps
+        step = skipped * each - 1
+        iterator = iter(islice(self.train_dataset, skipped * each, None))
+        for update in range(skipped, updates):
+            count = each if update < updates - 1 else batches % each or each
+            samples, _ = self.get_batch_samples(iterator, count, None)
+            for inputs in samples:
+                step += 1
+                if step % each == 0:
+                    self._tell("on_step_begin")
+                self.training_step(None, inputs)
+                if (step + 1) % each and step + 1 != batches:
+                    self._tell("on_substep_end")
+                    continue
+                self._tell("on_pre_optimizer_step")
+                self.state.global_step += 1
+                self.control.should_training_stop = self.state.global_step == self.args.max_steps
+                self._tell("on_step_end")
+                if self.args.eval_steps and self.state.global_step % self.args.eval_steps == 0:
+                    self.evaluate()
+                if self.args.save_steps and self.state.global_step % self.args.save_steps == 0:
+                    self._save_checkpoint(None, None)
+                    self._tell("on_save")
+            if self.control.should_training_stop:
+                break
+
+    def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: Any) -> tuple[list[Any], None]:
+        return list(islice(epoch_iterator, num_batches)), None
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> None: ...
+
+    def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> None:
+        chosen = self.eval_dataset if eval_dataset is None else eval_dataset
+        if isinstance(chosen, dict):
+            for each in chosen.values():
+                self.evaluate(each)
+            return
+        self.evaluation_loop(chosen, "Evaluation")
+
+    def predict(self, test_dataset: Any, ignore_keys: Any = None, metric_key_prefix: str = "test") -> None:
+        self.evaluation_loop(test_dataset, "Prediction")
+
+    def evaluation_loop(self, dataloader: Any, description: str) -> None:
+        for _ in dataloader or ():
+            pass
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        (Path(self.args.output_dir) / f"{PREFIX}-{self.state.global_step}").mkdir(parents=True)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None: ...
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None: ...
+
+    def _load_best_model(self) -> None: ...
