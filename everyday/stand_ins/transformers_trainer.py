@@ -55,6 +55,7 @@ class Trainer:
         self.args, self.train_dataset, self.eval_dataset = args, train_dataset, eval_dataset
         self.callback_handler = CallbackHandler(others.get("callbacks") or [])
         self.state, self.control = SimpleNamespace(global_step=0), SimpleNamespace(should_training_stop=False)
+        self.is_in_train = False
         self._tell("on_init_end")
 
     def add_callback(self, callback: Any) -> None:
@@ -66,6 +67,7 @@ class Trainer:
     def train(
         self, resume_from_checkpoint: str | bool | None = None, trial: Any = None, ignore_keys_for_eval: Any = None
     ) -> None:
+        self.is_in_train = True
         if resume_from_checkpoint is not None:
             self._load_from_checkpoint(str(resume_from_checkpoint))
         self._inner_training_loop(None, self.args, resume_from_checkpoint)
@@ -89,6 +91,7 @@ class Trainer:
         if self.args.load_best_model_at_end:
             self._load_best_model()
         self._tell("on_train_end")
+        self.is_in_train = False
 
     def _run_epoch(self, batches: int, updates: int, skipped: int) -> None:  # the real one takes more, and by keyword
         each = self.args.gradient_accumulation_steps

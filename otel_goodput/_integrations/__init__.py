@@ -13,6 +13,7 @@ from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import containing
 
 Remove = Callable[[], None]
+TRAINERS: Final = "otel_goodput.integrations"
 
 # By the names of integrations: the module to wait for, and ours. Its `install` gets the tracer and returns what removes
 # the integration, or None while the library is not ready.
@@ -20,6 +21,7 @@ LIBRARIES: Final = {
     "jax": ("jax", f"{__name__}.jax"),
     "torch": ("torch._dynamo", f"{__name__}.torch_compile"),
     "orbax": ("orbax.checkpoint", f"{__name__}.orbax"),
+    "transformers": ("transformers.trainer", f"{TRAINERS}.transformers"),
 }
 INSTALLING_S: Final = 1.0  # s that remove() waits for an installation under way
 

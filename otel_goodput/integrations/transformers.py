@@ -202,7 +202,8 @@ METHODS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
 }
 # Those of subclasses are wrapped as well, because they may do more than the one that they override.
 OVERRIDDEN: Final = tuple(name for name in METHODS if name != "train")
-ENTRIES: Final = ("train", "evaluate", "predict")  # at which a trainer without a callback gets one
+# At these, a trainer without a callback gets one; at the last, because the others were called before they were wrapped.
+ENTRIES: Final = ("train", "evaluate", "predict", "get_batch_samples")
 
 
 class Attached:
@@ -308,6 +309,8 @@ def callback_of(trainer: Any, *, entering: bool) -> GoodputCallback | None:
         return None
     callback = GoodputCallback.of(tracer)
     trainer.add_callback(callback)
+    if trainer.is_in_train:
+        callback._loop.begin()
     return callback
 
 

@@ -384,6 +384,18 @@ def test_installed_it_records_trainers_once(run: testing.Recording, ours: Callab
     assert numbers(run) == [0, 1, 2]
 
 
+def test_installed_amid_training_it_records_the_rest(run: testing.Recording, ours: Callable[[str], Any]) -> None:
+    class Installing(trainers(run)):  # type: ignore[misc]
+        def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> None:
+            super().training_step(model, inputs)
+            if self.state.global_step == 1:
+                ours("transformers").install(run.recorder.tracer)
+
+    for _ in range(2):
+        Installing(args=arguments(), train_dataset=Sized(run, 4)).train()
+    assert numbers(run) == [2, 3, 4, 5, 6, 7] and run.seconds()["data_loading"] == 6 * LOAD
+
+
 def test_it_waits_for_the_import(run: testing.Recording, ours: Callable[[str], Any], monkeypatch: Any) -> None:
     module = ours("transformers")
     monkeypatch.setitem(sys.modules, "transformers.trainer", ModuleType("transformers.trainer"))
