@@ -475,7 +475,8 @@ def _main(descriptor: int, kind: str) -> None:
         with suppress(ModuleNotFoundError) if kind == "extras" else nullcontext():
             import_module(name)
     package = Path(otel_goodput.__path__[0])
-    for path in sorted(package.rglob("*.py")):  # none needs more than the SDK, see tests/layout/test_layers.py
+    # None needs more than the SDK, see tests/layout/test_layers.py, but for callbacks, which need their framework.
+    for path in sorted({*package.rglob("*.py")} - {*package.glob("integrations/[!_]*.py")}):
         name = ".".join(("otel_goodput", *path.relative_to(package).with_suffix("").parts))
         if not name.endswith(("__init__", "__main__")) and "compat" not in name:
             import_module(name)

@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from otel_goodput import semconv
@@ -117,9 +119,15 @@ def test_every_variable_is_documented() -> None:
 
 
 def test_the_selectable_integrations_exist() -> None:
-    """`signals`, `maintenance` and `kubernetes` watch the platform, the others libraries."""
+    """`signals`, `maintenance` and `kubernetes` watch the platform, the others libraries and trainers."""
     from otel_goodput import _integrations as integrations
 
-    assert set(integrations.LIBRARIES) | {"signals", "maintenance", "kubernetes"} == set(options.INTEGRATIONS)
-    for library, module in integrations.LIBRARIES.values():
-        assert library and callable(import_module(module).install)
+    libraries, names = integrations.LIBRARIES, {*options.INTEGRATIONS, *options.TRAINERS}
+    assert set(libraries) | {"signals", "maintenance", "kubernetes"} == names
+    for name, (library, module) in libraries.items():
+        assert library
+        if name in options.TRAINERS:  # its module needs it
+            spec = find_spec(module)
+            assert spec is not None and "\ndef install(" in Path(str(spec.origin)).read_text(encoding="utf-8")
+        else:
+            assert callable(import_module(module).install)
