@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from opentelemetry import metrics as metrics_api
 from opentelemetry import trace as trace_api
@@ -18,6 +18,7 @@ from otel_goodput._recording.phases import Phases
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime import host
 from otel_goodput._runtime.guard import TRUE, contain, report_once
+from otel_goodput._runtime.program import ProgramRecorder
 from otel_goodput._runtime.recorder import Recorder
 from otel_goodput._settings.options import Options, taking_options
 from otel_goodput._text.redact import redacting_logger
@@ -31,7 +32,8 @@ logger = redacting_logger("otel_goodput")
 
 C = TypeVar("C", bound=Callable[[], object])
 
-_recorder: Recorder | None = None
+_recorder: ProgramRecorder | None = None
+_of_program: Options = {}  # options of `otel-goodput run`, for what configure() is not given
 _failed = False  # configure() has said that nothing is recorded
 _rehearsing = ""  # the job's name, if configure() was called while a child process imported its parent's main module
 
@@ -40,7 +42,7 @@ def _find() -> PhaseTracer | None:
     return None if _recorder is None else _recorder.tracer
 
 
-class _Default(Recorder):
+class _Default(ProgramRecorder):
     """The recorder that the module-level functions act on, until ``configure()`` replaces it."""
 
     @staticmethod  # a decorated function that is sent to a worker does not bring us along
@@ -98,12 +100,15 @@ def configure(job_name: str | None = None, *, set_global: bool = False, **option
         return None
     if disabled():
         return None
-    if _recorder is not None:
+    if _recorder is not None and _recorder.withdrawable:
+        _recorder.withdraw()
+    elif _recorder is not None:
         if not (_recorder.closed or host.current.in_memory):
             logger.warning("configure() was called again: the previous recorder is shut down")
         _recorder.shutdown()
+    given = cast("Options", {**_of_program, **{name: value for name, value in options.items() if value is not None}})
     try:
-        _recorder = recorder = _Default(job_name, **options)
+        _recorder = recorder = _Default(job_name, **given)
         _failed = False
         if set_global:
             trace_api.set_tracer_provider(recorder.tracer_provider)
@@ -115,6 +120,31 @@ def configure(job_name: str | None = None, *, set_global: bool = False, **option
         contain("configure(), so nothing is recorded", error)
         return None
     return recorder
+
+
+def begin_program(job_name: str | None, begun: int, options: Options) -> ProgramRecorder | None:
+    """Record the whole program, which began at `begun` (ns since the epoch), in one job.
+
+    If it calls ``configure()`` before its first phase, nothing of this is left but `options`, which then count for what
+    that is not given. Returns None if nothing is recorded. Raises ConfigurationError.
+    """
+    global _recorder, _of_program
+    if imported_again() or disabled() or _recorder is not None:
+        return None
+    _of_program = options
+    try:
+        _recorder = recorder = _Default(job_name, begun, **options)
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        contain("the recording of the program", error)
+        return None
+    return recorder
+
+
+def recording_now() -> ProgramRecorder | None:
+    """Return the recorder in use, without asking it who this process is."""
+    return _recorder
 
 
 @forgiving

@@ -47,6 +47,7 @@ class AttemptTraces:
         self._latest = 0  # number of the trace begun last
         self._rooted = process > 0  # only process 0 writes the attempt's root
         self._roots: list[ReadableSpan] = []  # the root, until it is emitted
+        self.held = False  # the root is not emitted yet: it may still be withdrawn
 
     def parent_of(self, step: int, around: SpanContext) -> SpanContext:
         """Return the parent for a span in or for `step` that is opened inside `around` (which may be invalid)."""
@@ -87,6 +88,8 @@ class AttemptTraces:
             self._append(ROOT, 0, 0, 0, self.layout.root(0).span_id, NO_STEP, moment)
 
     def write_root(self) -> None:
+        if self.held:
+            return
         with suppress(IndexError):
             self._emitter.emit(self._roots.pop())
 

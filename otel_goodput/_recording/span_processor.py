@@ -329,6 +329,14 @@ class JobSpans:
         self.implicit = self.start(start)
         self._pass_on(self._append_outside)
 
+    def begin_around(self, start: int) -> None:
+        """Begin the job of a whole program at `start` (ns): an implicit one that is no misuse.
+
+        Nothing of it is exported until ``AttemptTraces.held`` is False again: the program may configure itself.
+        """
+        self._traces.held = True
+        self.implicit = self.start(start)
+
     def take_over(self) -> trace_api.Span | None:
         """Return the implicit job for the job that the user opens now; None if there is none."""
         job, self.implicit = self.implicit, None

@@ -104,6 +104,7 @@ class Recorder(Phases):
         self._job_ended: Span | None = None  # at the last look, and the job after which everything was exported
         self._job_exported: Span | None = None
         self._exiting = False
+        self._ended_by: BaseException | None = None  # the program, if that is known
         self._forked = False
         self._rebuilt = False
         self._generator = ids.PrivateIdGenerator()
@@ -536,7 +537,7 @@ class Recorder(Phases):
         tracer, self._tracer, self._settled = self._tracer, None, None
         with containing("shutdown"):
             if tracer is not None:
-                tracer.end_job(getattr(sys, "last_value", None) if self._exiting else None)
+                tracer.end_job(self._ended_by or getattr(sys, "last_value", None) if self._exiting else None)
             self._observers.close(seconds / 2)
             if tracer is not None:
                 tracer.processor.end_open()

@@ -18,9 +18,14 @@ from otel_goodput._tools.commands import COMMANDS, USAGE, status_table
 from otel_goodput.errors import ConfigurationError, GoodputError
 from otel_goodput.version import __version__
 
+RUN: Final = "run"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: one of ``EXIT_STATUSES``."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == [RUN]:  # nothing of this process is changed for a program that knows nothing of us
+        return _run_program(words[1:])
     if sys.stdout is None:  # the parent process closed it
         with files.nowhere() as nowhere, redirect_stdout(nowhere):
             return main(arguments)
@@ -28,7 +33,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for handler in logging.getLogger().handlers:  # redact also what OpenTelemetry and other libraries log
         handler.addFilter(REDACTED)
     gc.disable()  # a short run creates many small tuples, but no cycles
-    words = sys.argv[1:] if arguments is None else arguments
     try:
         try:
             if not words:
@@ -48,6 +52,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    return status
+
+
+def _run_program(words: Sequence[str]) -> int:
+    from otel_goodput._tools.run import split
+
+    line = split(words)
+    options = command_parser(RUN).parse_args([RUN, *line.own])
+    options.line = line
+    status: int = options.run(options)
     return status
 
 

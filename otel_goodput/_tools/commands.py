@@ -65,6 +65,13 @@ def status_table(statuses: tuple[int, ...] = tuple(EXIT_STATUSES)) -> str:
 
 # In the order of the help.
 COMMANDS: Final[Mapping[str, Command]] = {
+    "run": Command(
+        "run",
+        "run a training program and record it, without a line in it",
+        ("run train.py --lr 0.1", "run --name llama3-8b -m my_package.train", "torchrun -m otel_goodput run train.py"),
+        description="Run a Python program and record it: trainers, loaders, optimizers, checkpoints and compilations "
+        "of the libraries that it uses. It needs the extra 'run'.",
+    ),
     "report": Command(
         "report",
         "print the report of a run",

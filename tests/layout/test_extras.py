@@ -271,6 +271,13 @@ def completion(here: Installed) -> None:
     assert "compare" in here.run("-m", "otel_goodput", "completion", "fish")
 
 
+def run(here: Installed) -> None:
+    (here.place / "program.py").write_text("print(__name__)")
+    variables = {"OTEL_GOODPUT_EXPORTERS": "none", "OTEL_GOODPUT_DIR": str(here.place / "whole")}
+    assert here.run("-m", "otel_goodput", "run", str(here.place / "program.py"), **variables) == "__main__\n"
+    assert (here.place / "whole" / "program" / "run.json").exists()
+
+
 USES: dict[str, Callable[[Installed], None]] = {
     "": nothing,
     "completion": completion,
@@ -282,6 +289,7 @@ USES: dict[str, Callable[[Installed], None]] = {
     "notify": notify,
     "orbax": orbax,
     "remote": remote,
+    "run": run,
     "serve": serve,
     "tensorboard": tensorboard,
     "usage": usage,

@@ -43,10 +43,13 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
     ("exporters, observers, the page", frozenset({"exporters", "_runtime.observers", "_viewer"})),
     ("pipelines", frozenset({"_runtime.pipelines"})),
     ("in place of the leader", frozenset({"_runtime.deputy"})),
-    ("_tools", frozenset({"_tools"})),
-    ("recorder, runs of the past, command", frozenset({"_runtime.recorder", "runs", "__main__"})),
+    ("recorder, runs of the past", frozenset({"_runtime.recorder", "runs"})),
+    ("recorder of a whole program", frozenset({"_runtime.program"})),
     ("module functions", frozenset({"api"})),
     ("those of others, and their tests", frozenset({"compat", "integrations", "testing"})),
+    ("programs of others", frozenset({"_programs"})),
+    ("_tools", frozenset({"_tools"})),
+    ("command", frozenset({"__main__"})),
     ("face", frozenset({""})),
 )
 # What the accounting may take from the standard library: nothing that tells time, logs, waits or reads.
