@@ -46,6 +46,9 @@ PROGRAMS: dict[str, Program] = {
         "third_party/torch_registered.py", compiles=False, needs=("torch",), clock="unknown"
     ),
     "Ray": Program("third_party/with_ray.py", compiles=False, needs=("ray",)),
+    "Ray Train, a worker killed": Program(
+        "third_party/ray_train.py", compiles=False, merged=SETTING_UP, needs=("ray", "torch")
+    ),
     "Logfire": Program("third_party/with_logfire.py", ("separate",), needs=("logfire",)),
     "Logfire, one provider": Program("third_party/with_logfire.py", ("shared",), needs=("logfire",)),
     "ddtrace": Program("third_party/with_ddtrace.py", needs=("ddtrace",)),

@@ -14,11 +14,12 @@ STAND_INS = {
     "everyday.stand_ins.torch_dynamo": "torch._dynamo.callback",
     "everyday.stand_ins.accelerate_data": "accelerate.data_loader",
     "everyday.stand_ins.transformers_trainer": "transformers.trainer",
+    "everyday.stand_ins.ray_train": "ray.train",
     "everyday.stand_ins.logfire_tracer": "logfire._internal.tracer",
     "everyday.stand_ins.ddtrace_context": "ddtrace.internal.opentelemetry.context",
 }
 # Only in stand-ins.
-OWN = frozenset({"prepare"})
+OWN = frozenset({"prepare", "Storage", "LocalFileSystem"})
 
 
 def differences(stand_in: ModuleType, real: Any) -> Iterator[str]:

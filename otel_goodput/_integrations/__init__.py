@@ -22,6 +22,7 @@ LIBRARIES: Final = {
     "torch": ("torch._dynamo", f"{__name__}.torch_compile"),
     "orbax": ("orbax.checkpoint", f"{__name__}.orbax"),
     "transformers": ("transformers.trainer", f"{TRAINERS}.transformers"),
+    "ray": ("ray.train", f"{TRAINERS}.ray"),
 }
 INSTALLING_S: Final = 1.0  # s that remove() waits for an installation under way
 

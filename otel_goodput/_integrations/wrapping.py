@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
@@ -34,17 +34,7 @@ def wrap(owner: Any, name: str, before: Before, site: str) -> Callable[[], None]
         done: Done | None = None
         with containing(f"{site} {name}"):
             done = before(this, args, kwargs)
-        if done is None:
-            return original(this, *args, **kwargs)
-        try:
-            result = original(this, *args, **kwargs)
-        except BaseException as error:
-            with containing(f"{site} {name}"):
-                done(None, error)
-            raise
-        with containing(f"{site} {name}"):
-            done(result, None)
-        return result
+        return _call(original, (this, *args), kwargs, done, f"{site} {name}")
 
     def unwrap() -> None:
         if vars(owner).get(name) is not wrapped:
@@ -56,6 +46,48 @@ def wrap(owner: Any, name: str, before: Before, site: str) -> Callable[[], None]
 
     setattr(owner, name, wrapped)
     return unwrap
+
+
+def wrap_function(modules: Sequence[Any], name: str, before: Before, site: str) -> Callable[[], None]:
+    """Wrap a function, as :func:`wrap` does a method, in each of `modules` that has it. Return what unwraps it.
+
+    The first of `modules` is the one that defines it, so that it can be pickled. `before` gets None as the object.
+    """
+    original = getattr(modules[0], name)
+
+    @functools.wraps(original)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        done: Done | None = None
+        with containing(f"{site} {name}"):
+            done = before(None, args, kwargs)
+        return _call(original, args, kwargs, done, f"{site} {name}")
+
+    holders = [module for module in modules if getattr(module, name, None) is original]
+
+    def unwrap() -> None:
+        for module in holders:
+            if vars(module).get(name) is wrapped:
+                setattr(module, name, original)
+
+    for module in holders:
+        setattr(module, name, wrapped)
+    return unwrap
+
+
+def _call(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], done: Done | None, at: str
+) -> Any:
+    if done is None:
+        return function(*args, **kwargs)
+    try:
+        result = function(*args, **kwargs)
+    except BaseException as error:
+        with containing(at):
+            done(None, error)
+        raise
+    with containing(at):
+        done(result, None)
+    return result
 
 
 def within(phase: AbstractContextManager[Any]) -> Done:
