@@ -39,7 +39,7 @@ def perform(name: str, folder: Path, start: Callable[..., Any] = subprocess.run)
     done = start(
         [sys.executable, name], cwd=folder, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
-    runs = sorted(path.name for path in (folder / "goodput").glob("*"))
+    runs = sorted(path.parent.name for path in folder.glob("**/goodput/*/run.json"))
     if done.returncode or not re.search(r"^Goodput of .* ended$", done.stdout, re.MULTILINE) or len(runs) != 1:
         raise RuntimeError(f"{name}: status {done.returncode}, runs {runs}\n{done.stdout}{done.stderr}")
     return done.stdout

@@ -201,7 +201,8 @@ def test_recipes_run_and_run_again(name: str, tmp_path: Path) -> None:
 
 
 def test_there_are_recipes_for_the_libraries_that_people_train_with() -> None:
-    assert {"with_orbax.py", "with_flax.py", "with_keras.py", "with_torch.py", "with_grain.py"} == set(recipes.RECIPES)
+    libraries = {"orbax", "flax", "keras", "torch", "ray", "grain"}
+    assert {f"with_{name}.py" for name in libraries} == set(recipes.RECIPES)
 
 
 def test_blocks_say_what_they_are() -> None:
