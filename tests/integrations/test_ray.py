@@ -73,7 +73,7 @@ def test_outside_of_a_worker_it_is_configure(
 
 
 def test_a_report_with_a_checkpoint_is_a_save(ray: ModuleType) -> None:
-    Mode = enum.Enum("Mode", ["SYNC", "ASYNC"])  # noqa: N806
+    Mode = enum.Enum("Mode", ["SYNC", "ASYNC"])
     ray.context = ray_train.TrainContext(None, rank=0, size=1)
     original, before = ray.report, len(ray.reported)
     configure(integrations="ray", **OFF)
