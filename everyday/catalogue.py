@@ -36,6 +36,13 @@ PROGRAMS: dict[str, Program] = {
         "third_party/orbax_async.py", endings=((signal.SIGKILL, 90),), merged=SETTING_UP, needs=("orbax.checkpoint",)
     ),
     "PyTorch on the CPU": Program("third_party/torch_loop.py", compiles=False, needs=("torch",)),
+    "torch.save, killed and resumed": Program(
+        "third_party/torch_saved.py",
+        endings=((signal.SIGKILL, 50), (signal.SIGKILL, 70)),
+        compiles=False,
+        merged=SETTING_UP,
+        needs=("torch",),
+    ),
     "torchrun, launched twice": Program(
         "third_party/torchrun.py", apart=True, compiles=False, merged=SETTING_UP, needs=("torch",)
     ),

@@ -1,4 +1,4 @@
-"""The programs of docs/recipes.md that are whole files: each is run as it is printed there."""
+"""The programs of docs/recipes.md and docs/pytorch.md that are whole files: each is run as it is printed there."""
 
 from __future__ import annotations
 
@@ -16,9 +16,14 @@ PATIENCE_S = 300
 _NAMED = re.compile(r"^```python\n(# (\w+\.py)\n.*?)^```$", re.DOTALL | re.MULTILINE)
 _IMPORTED = re.compile(r"^(?:import|from) (\w+)", re.MULTILINE)
 
+PAGES = ("docs/recipes.md", "docs/pytorch.md")
+# Names of files, by page.
+ON: dict[str, list[str]] = {
+    page: [name for _, name in _NAMED.findall((ROOT / page).read_text(encoding="utf-8"))] for page in PAGES
+}
 # By the name of its file.
 RECIPES: dict[str, str] = {
-    name: text for text, name in _NAMED.findall((ROOT / "docs/recipes.md").read_text(encoding="utf-8"))
+    name: text for page in PAGES for text, name in _NAMED.findall((ROOT / page).read_text(encoding="utf-8"))
 }
 
 

@@ -20,6 +20,7 @@ TRAINERS: Final = "otel_goodput.integrations"
 LIBRARIES: Final = {
     "jax": ("jax", f"{__name__}.jax"),
     "torch": ("torch._dynamo", f"{__name__}.torch_compile"),
+    "torch_save": ("torch.serialization", f"{__name__}.torch_save"),
     "orbax": ("orbax.checkpoint", f"{__name__}.orbax"),
     "transformers": ("transformers.trainer", f"{TRAINERS}.transformers"),
     "ray": ("ray.train", f"{TRAINERS}.ray"),

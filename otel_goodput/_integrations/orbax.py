@@ -22,15 +22,8 @@ from typing import Any, Final
 
 from opentelemetry import trace as trace_api
 
-from otel_goodput._integrations.orbax_log import (
-    CheckpointLogger,
-    Commit,
-    Place,
-    Promise,
-    StageListener,
-    promise_of,
-    step_number,
-)
+from otel_goodput._integrations.commits import Commit, Place, Promise, promise_of, step_number
+from otel_goodput._integrations.orbax_log import CheckpointLogger, StageListener
 from otel_goodput._integrations.wrapping import Before, Done, wrap
 from otel_goodput._recording.contexts import RestoreContext, SaveContext, enclosing
 from otel_goodput._recording.tracer import PhaseTracer

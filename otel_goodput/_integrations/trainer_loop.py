@@ -28,6 +28,11 @@ _training: Final[WeakKeyDictionary[PhaseTracer, TrainerLoop]] = WeakKeyDictionar
 _failed: Final[WeakSet[PhaseTracer]] = WeakSet()
 
 
+def trains(tracer: PhaseTracer) -> bool:
+    """Whether a loop of a framework trains now, so that its callbacks record what it does."""
+    return tracer in _training
+
+
 class TrainerLoop:
     """One loop of a framework. Its callbacks may come from any thread, but those of one training from the same one.
 

@@ -40,6 +40,7 @@ OFFSETS: Final = files.MIB
 NOW: Final = files.MIB
 OWN: Final = files.MIB
 FACTS: Final = 64 * files.KIB
+SAVED: Final = 256 * files.KIB
 USAGE: Final = 256 * files.KIB
 REQUESTS: Final = files.MIB  # a request may name 65,536 processes
 ANSWERS: Final = 256 * files.KIB
@@ -74,6 +75,7 @@ _KNOWN: Final = (
     (_OFFSETS, OFFSETS),
     (re.compile(r"p\d{4,9}\.now"), NOW),
     (re.compile(r"p\d{4,9}\.own"), OWN),
+    (re.compile(r"p\d{4,9}\.saved"), SAVED),
     (re.compile(r"a\d{4,10}-p\d{4,9}\.facts"), FACTS),
     (_USAGE, USAGE),
     (_PROFILE, PROFILE),

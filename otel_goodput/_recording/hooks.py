@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from opentelemetry.trace import Link, SpanContext
 
 from otel_goodput._journal.account import nothing
+from otel_goodput._journal.saved_files import SavedFiles
 from otel_goodput._recording.short_span import Observation, ShortSpan
 
 LINKED: Final = 32  # steps to which the span of a profile links
@@ -140,6 +141,7 @@ class Hooks:
         profiling: returns whether the profiler is recording; if not, steps are not annotated.
         settle: ends compilations whose end is never reported; called before figures are read.
         before_phase: called when a phase other than a step, load or part begins; looks for libraries imported since.
+        files: the files of checkpoints that the run has saved.
         compile_cache: counts what the persistent compilation cache reports; kept after the end.
         profiled: the steps of the latest profile; None if there was none.
         waits: ns that this attempt waited before its program ran, by stage; empty while not known.
@@ -152,6 +154,7 @@ class Hooks:
         self.profiling: Callable[[], bool] = bool
         self.settle: Work = nothing
         self.before_phase: Work = nothing
+        self.files = SavedFiles()
         self.compile_cache = CompileCache()
         self.profiled: ProfiledSteps | None = None
         self.waits: Mapping[str, int] = {}

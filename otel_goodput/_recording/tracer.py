@@ -154,17 +154,24 @@ class PhaseTracer(StepLine):
         """
         if label is not None and key is not None:
             self._label(key, label)
-        latest, step = self.latest, self.spans.step
-        done = latest.step
-        if step is None:
-            done -= latest.undone
-        elif label not in (None, step.step):
-            fleeting = self.policy.sampler.fleeting(self.clock() - step.start_time)
-            done = step.step - (not self.blocks(None) or fleeting)
+        step = self.spans.step
+        done = self.latest.step if step is not None and label in (None, step.step) else self.last_done
         if label is None and step is not None:
             label = step.step
         if label is not None:
             self.labels.save(label, done)
+
+    @property
+    def last_done(self) -> int:
+        """Number of the last step that is done now; ``NO_STEP`` before the first.
+
+        So is the open step on the training thread, if it has done any work.
+        """
+        latest, step = self.latest, self.spans.step
+        if step is None:
+            return latest.step - latest.undone
+        fleeting = self.policy.sampler.fleeting(self.clock() - step.start_time)
+        return step.step - (not self.blocks(None) or fleeting)
 
     def _label(self, key: int, label: int) -> None:
         """Record that the open save or restore `key` is of the checkpoint `label`."""

@@ -32,6 +32,7 @@ from otel_goodput._integrations.device_clock import DeviceClock
 from otel_goodput._integrations.usage import UsageSampler
 from otel_goodput._journal.profiles import NO_INCIDENT, Profile
 from otel_goodput._journal.requests import Inbox
+from otel_goodput._journal.saved_files import SavedFiles
 from otel_goodput._live import LiveAccount
 from otel_goodput._live.live_job import JobBrief, JobFigures
 from otel_goodput._metrics.productivity import Inputs, Productivity
@@ -96,6 +97,9 @@ class Observers:
         self._figures = figures
         self._live, self._before = live, live.before
         self.device_clock = DeviceClock(tracer, config.device_clock, config.process_count, patience=config.grace_period)
+        journal = lambda: None if live.provisional else live.opened.run  # noqa: E731
+        tracer.hooks.files = files = SavedFiles(journal, (config.process_index, config.leader))
+        tracer.hooks.at_tick(files.keep)
         self._integrations = Integrations(config.integrations, tracer)
         self._integrations.poll()
         self._usage: UsageSampler | None = None

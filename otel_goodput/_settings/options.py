@@ -39,7 +39,7 @@ MOST_PROCESSES: Final = 1 << 16  # in a job
 LONGEST_ROLE: Final = 64  # characters
 
 # What watches a job besides its phases: libraries, and what announces or describes the end.
-INTEGRATIONS: Final = ("jax", "torch", "orbax", "ray", "signals", "maintenance", "kubernetes")
+INTEGRATIONS: Final = ("jax", "torch", "torch_save", "orbax", "ray", "signals", "maintenance", "kubernetes")
 # What records steps and loads that nobody opens: only if it is named, or for `all`, as under `otel-goodput run`.
 TRAINERS: Final[tuple[str, ...]] = ("transformers",)
 DIRECTORY: Final = "goodput"  # of the runs, in the working directory

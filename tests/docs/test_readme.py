@@ -61,7 +61,7 @@ NOT_HERE = (
 )
 
 
-RECIPES = {("docs/recipes.md", name) for name in recipes.RECIPES}
+RECIPES = {(page, name) for page, names in recipes.ON.items() for name in names}
 # `make everyday` runs them all, with libraries that are not here.
 WITH_WHAT_IS_HERE = [name for name, text in recipes.RECIPES.items() if not recipes.lacking(text)]
 
@@ -201,7 +201,7 @@ def test_recipes_run_and_run_again(name: str, tmp_path: Path) -> None:
 
 
 def test_there_are_recipes_for_the_libraries_that_people_train_with() -> None:
-    libraries = {"orbax", "flax", "keras", "torch", "ray", "grain"}
+    libraries = {"orbax", "flax", "keras", "torch", "torch_save", "ray", "grain"}
     assert {f"with_{name}.py" for name in libraries} == set(recipes.RECIPES)
 
 

@@ -27,7 +27,7 @@ from waits import until
 
 from otel_goodput import Recorder
 from otel_goodput._integrations import orbax
-from otel_goodput._integrations.orbax_log import Commit, promise_of
+from otel_goodput._integrations.commits import Commit, promise_of
 from otel_goodput._recording.contexts import SaveContext
 
 # Orbax 0.6 leaves the event loops of its threads open, for the garbage collector to find.
