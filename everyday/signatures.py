@@ -14,6 +14,7 @@ STAND_INS = {
     "everyday.stand_ins.torch_dynamo": "torch._dynamo.callback",
     "everyday.stand_ins.torch_serialization": "torch.serialization",
     "everyday.stand_ins.accelerate_data": "accelerate.data_loader",
+    "everyday.stand_ins.accelerate_accelerator": "accelerate.accelerator",
     "everyday.stand_ins.transformers_trainer": "transformers.trainer",
     "everyday.stand_ins.ray_train": "ray.train",
     "everyday.stand_ins.logfire_tracer": "logfire._internal.tracer",

@@ -31,7 +31,14 @@ class SkipBatchSampler:
         return len(self.batch_sampler) - self.skip_batches
 
 
+class GradientState:
+    sync_gradients = True
+    end_of_dataloader = False  # the batch that was given last is the last one
+
+
 class DataLoaderShard:
+    gradient_state = GradientState()
+
     def __init__(self, dataset: Any, **kwargs: Any) -> None:
         self.base_dataloader = DataLoader(dataset, **kwargs)
 
@@ -50,10 +57,12 @@ class DataLoaderShard:
 
     def __iter__(self) -> Iterator[Any]:
         batches = self.base_dataloader.__iter__()
+        self.gradient_state.end_of_dataloader = False
         current = next(batches)  # one ahead, to know the last
         for following in batches:
             yield current
             current = following
+        self.gradient_state.end_of_dataloader = True
         yield current
 
     def __len__(self) -> int:

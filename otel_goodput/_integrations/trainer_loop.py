@@ -60,8 +60,13 @@ class TrainerLoop:
     @property
     def free(self) -> bool:
         """Whether something records, and no other loop trains."""
+        return self.recorder is not None
+
+    @property
+    def recorder(self) -> PhaseTracer | None:
+        """The recorder, unless another loop trains."""
         tracer = self._find()
-        return tracer is not None and _training.get(tracer, self) is self
+        return tracer if tracer is not None and _training.get(tracer, self) is self else None
 
     def begin(self) -> None:
         """Training begins, unless another loop is training already."""
@@ -80,17 +85,21 @@ class TrainerLoop:
                 del _training[tracer]
                 (_failed.discard if error is None else _failed.add)(tracer)
 
-    def begin_step(self, number: int) -> None:
-        """A step of the optimizer begins."""
+    def begin_step(self, number: int | None) -> None:
+        """A step of the optimizer begins; None: the next one, of a framework that does not count them."""
         try:
             if (tracer := self.tracer) is None:
                 return
             if self._step is not None:
                 self.end_step()
             if tracer.open_step is None:
-                if self._ahead is None:
-                    self._ahead = self._count_on(tracer, number)
-                self._step = step = tracer.step(number + self._ahead)
+                if number is None:
+                    self._step = step = tracer.step(tracer.next_number())
+                    step.numbered = not tracer.unsure
+                else:
+                    if self._ahead is None:
+                        self._ahead = self._count_on(tracer, number)
+                    self._step = step = tracer.step(number + self._ahead)
                 step.__enter__()
         except Exception as error:
             contain("a trainer's step", error)
@@ -114,13 +123,19 @@ class TrainerLoop:
         except Exception as trouble:
             contain("a trainer's step", trouble)
 
-    def drop_step(self) -> None:
-        """The open step is over, but was not completed: its work is lost."""
+    def drop_step(self, *, idle: bool | None = False) -> None:
+        """The open step is over, but was not completed: its work is lost.
+
+        If it was `idle`, it was none; None: if it took less than half as long as steps usually do.
+        """
         try:
             self.end_part()
             step, self._step = self._step, None
             if step is not None and (tracer := self._find()) is not None:
-                step.abandon(tracer.clock())
+                now = tracer.clock()
+                if idle is None:
+                    idle = tracer.policy.sampler.fleeting(now - step.start_time)
+                step.abandon(now, left=idle, took=0 if idle else None)
         except Exception as trouble:
             contain("a trainer's step", trouble)
 
@@ -207,7 +222,7 @@ class TrainerLoop:
             if alone and (tracer := self.tracer) is not None:
                 del _training[tracer]
 
-    def save(self, number: int, *, durable: bool = True) -> AbstractContextManager[Any]:
+    def save(self, number: int | None, *, durable: bool = True) -> AbstractContextManager[Any]:
         """Return the phase of saving a checkpoint after so many steps, unless another loop trains, or it is open."""
         again = not self.free or enclosing(Phase.CHECKPOINT_SAVE) is not None
         return nullcontext() if again else self._phases.checkpoint_save(number, durable=durable)

@@ -27,7 +27,6 @@ def wrap(owner: Any, name: str, before: Before, site: str) -> Callable[[], None]
         site: what is at work, for the log.
     """
     original = getattr(owner, name)
-    inherited = name not in vars(owner)
 
     @functools.wraps(original)
     def wrapped(this: Any, *args: Any, **kwargs: Any) -> Any:
@@ -35,6 +34,30 @@ def wrap(owner: Any, name: str, before: Before, site: str) -> Callable[[], None]
         with containing(f"{site} {name}"):
             done = before(this, args, kwargs)
         return _call(original, (this, *args), kwargs, done, f"{site} {name}")
+
+    return _put(owner, name, wrapped)
+
+
+def wrap_result(owner: Any, name: str, change: Callable[[Any, Any], Any], site: str) -> Callable[[], None]:
+    """Wrap a method: return what `change` makes of its object and its result, or its result if that fails.
+
+    Returns what unwraps it.
+    """
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def wrapped(this: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(this, *args, **kwargs)
+        with containing(f"{site} {name}"):
+            return change(this, result)
+        return result
+
+    return _put(owner, name, wrapped)
+
+
+def _put(owner: Any, name: str, wrapped: Callable[..., Any]) -> Callable[[], None]:
+    """Put `wrapped` in the place of a method; return what puts it back."""
+    inherited, original = name not in vars(owner), getattr(owner, name)
 
     def unwrap() -> None:
         if vars(owner).get(name) is not wrapped:
