@@ -23,6 +23,7 @@ LIBRARIES: Final = {
     "torch_save": ("torch.serialization", f"{__name__}.torch_save"),
     "orbax": ("orbax.checkpoint", f"{__name__}.orbax"),
     "transformers": ("transformers.trainer", f"{TRAINERS}.transformers"),
+    "accelerate": ("accelerate.accelerator", f"{TRAINERS}.accelerate"),
     "ray": ("ray.train", f"{TRAINERS}.ray"),
 }
 INSTALLING_S: Final = 1.0  # s that remove() waits for an installation under way
