@@ -17,6 +17,7 @@ STAND_INS = {
     "everyday.stand_ins.accelerate_accelerator": "accelerate.accelerator",
     "everyday.stand_ins.transformers_trainer": "transformers.trainer",
     "everyday.stand_ins.ray_train": "ray.train",
+    "everyday.stand_ins.torchtitan_trainer": "torchtitan.trainer",
     "everyday.stand_ins.logfire_tracer": "logfire._internal.tracer",
     "everyday.stand_ins.ddtrace_context": "ddtrace.internal.opentelemetry.context",
 }

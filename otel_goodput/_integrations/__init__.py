@@ -22,6 +22,7 @@ LIBRARIES: Final = {
     "torch": ("torch._dynamo", f"{__name__}.torch_compile"),
     "torch_save": ("torch.serialization", f"{__name__}.torch_save"),
     "orbax": ("orbax.checkpoint", f"{__name__}.orbax"),
+    "torchtitan": ("torchtitan.trainer", f"{TRAINERS}.torchtitan"),
     "transformers": ("transformers.trainer", f"{TRAINERS}.transformers"),
     "accelerate": ("accelerate.accelerator", f"{TRAINERS}.accelerate"),
     "ray": ("ray.train", f"{TRAINERS}.ray"),

@@ -97,6 +97,25 @@ def wrap_function(modules: Sequence[Any], name: str, before: Before, site: str) 
     return unwrap
 
 
+def wrap_iterator(owner: type, name: str, within: Callable[[Any, Any], Any], site: str) -> Callable[[], None]:
+    """Wrap a method that returns an iterator: callers get what `within` makes of it. Return what unwraps it."""
+    original = vars(owner)[name]
+
+    @functools.wraps(original)
+    def wrapped(this: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(this, *args, **kwargs)
+        with containing(f"{site} {name}"):
+            return within(this, result)
+        return result
+
+    def unwrap() -> None:
+        if vars(owner).get(name) is wrapped:
+            setattr(owner, name, original)
+
+    setattr(owner, name, wrapped)
+    return unwrap
+
+
 def _call(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], done: Done | None, at: str
 ) -> Any:

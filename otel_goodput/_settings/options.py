@@ -41,7 +41,7 @@ LONGEST_ROLE: Final = 64  # characters
 # What watches a job besides its phases: libraries, and what announces or describes the end.
 INTEGRATIONS: Final = ("jax", "torch", "torch_save", "orbax", "ray", "signals", "maintenance", "kubernetes")
 # What records steps and loads that nobody opens: only if it is named, or for `all`, as under `otel-goodput run`.
-TRAINERS: Final[tuple[str, ...]] = ("transformers", "accelerate")
+TRAINERS: Final[tuple[str, ...]] = ("transformers", "accelerate", "torchtitan")
 DIRECTORY: Final = "goodput"  # of the runs, in the working directory
 OWN: Final = "own"  # each step has a trace of its own
 STEP_TRACES: Final = ("shared", OWN)
