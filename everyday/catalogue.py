@@ -58,6 +58,10 @@ PROGRAMS: dict[str, Program] = {
     ),
     "Logfire": Program("third_party/with_logfire.py", ("separate",), needs=("logfire",)),
     "Logfire, one provider": Program("third_party/with_logfire.py", ("shared",), needs=("logfire",)),
+    "wandb": Program("third_party/with_tracker.py", ("wandb",), needs=("wandb",)),
+    "MLflow": Program("third_party/with_tracker.py", ("mlflow",), needs=("mlflow",)),
+    "trackio": Program("third_party/with_tracker.py", ("trackio",), needs=("trackio",)),
+    "TensorBoard": Program("third_party/with_tracker.py", ("tensorboard",), needs=("tensorboard", "torch")),
     "ddtrace": Program("third_party/with_ddtrace.py", needs=("ddtrace",)),
     "torch.compile, a new shape": Program("third_party/torch_compiled.py", merged=SETTING_UP, needs=("torch",)),
 }
