@@ -49,6 +49,22 @@ PROGRAMS: dict[str, Program] = {
     "Accelerate, skipped batches": Program(
         "third_party/accelerate_resumed.py", compiles=False, merged=SETTING_UP, needs=("torch", "accelerate")
     ),
+    "Hugging Face Trainer, killed": Program(
+        "third_party/hf_trainer.py",
+        ("callback",),
+        endings=((signal.SIGKILL, 14),),
+        compiles=False,
+        merged=SETTING_UP,
+        needs=("transformers", "accelerate"),
+    ),
+    "Hugging Face Trainer, no line, killed": Program(
+        "third_party/hf_trainer.py",
+        ("none",),
+        endings=((signal.SIGKILL, 14),),
+        compiles=False,
+        merged=SETTING_UP,
+        needs=("transformers", "accelerate"),
+    ),
     "PyTorch, a device of another package": Program(
         "third_party/torch_registered.py", compiles=False, needs=("torch",), clock="unknown"
     ),
