@@ -65,6 +65,24 @@ PROGRAMS: dict[str, Program] = {
         merged=SETTING_UP,
         needs=("transformers", "accelerate"),
     ),
+    "TRL, fine-tuning, killed": Program(
+        "third_party/trl_trainers.py",
+        ("sft",),
+        endings=((signal.SIGKILL, 10),),
+        compiles=False,
+        merged=SETTING_UP,
+        needs=("trl", "datasets"),
+    ),
+    "TRL, with rollouts": Program(
+        "third_party/trl_trainers.py", ("grpo",), compiles=False, merged=SETTING_UP, needs=("trl", "datasets")
+    ),
+    "Accelerate, a loop by hand, killed": Program(
+        "third_party/accelerate_loop.py",
+        endings=((signal.SIGKILL, 10),),
+        compiles=False,
+        merged=SETTING_UP,
+        needs=("torch", "accelerate"),
+    ),
     "PyTorch, a device of another package": Program(
         "third_party/torch_registered.py", compiles=False, needs=("torch",), clock="unknown"
     ),
