@@ -56,13 +56,10 @@ class Trainer:
         self.callback_handler = CallbackHandler(others.get("callbacks") or [])
         self.state, self.control = SimpleNamespace(global_step=0), SimpleNamespace(should_training_stop=False)
         self.is_in_train = False
-        self._tell("on_init_end")
+        tell(self, "on_init_end")
 
     def add_callback(self, callback: Any) -> None:
         self.callback_handler.add_callback(callback)
-
-    def _tell(self, event: str) -> None:
-        self.control = self.callback_handler.call_event(event, self.args, self.state, self.control)
 
     def train(
         self, resume_from_checkpoint: str | bool | None = None, trial: Any = None, ignore_keys_for_eval: Any = None
@@ -78,47 +75,20 @@ class Trainer:
         done = 0 if resume_from_checkpoint is None else int(str(resume_from_checkpoint).rpartition("-")[2])
         self.state, self.control = SimpleNamespace(global_step=done), SimpleNamespace(should_training_stop=False)
         self._load_optimizer_and_scheduler(resume_from_checkpoint)
-        self._tell("on_train_begin")
+        tell(self, "on_train_begin")
         each = self.args.gradient_accumulation_steps
         batches = len(self.train_dataset) if hasattr(self.train_dataset, "__len__") else self.args.max_steps * each
         updates = -(-batches // each)
         for epoch in range(done // updates, self.args.num_train_epochs):
-            self._tell("on_epoch_begin")
-            self._run_epoch(batches, updates, done % updates if epoch == done // updates else 0)
-            self._tell("on_epoch_end")
+            tell(self, "on_epoch_begin")
+            run_epoch(self, batches, updates, done % updates if epoch == done // updates else 0)
+            tell(self, "on_epoch_end")
             if self.control.should_training_stop:
                 break
         if self.args.load_best_model_at_end:
             self._load_best_model()
-        self._tell("on_train_end")
+        tell(self, "on_train_end")
         self.is_in_train = False
-
-    def _run_epoch(self, batches: int, updates: int, skipped: int) -> None:  # the real one takes more, and by keyword
-        each = self.args.gradient_accumulation_steps
-        step = skipped * each - 1
-        iterator = iter(islice(self.train_dataset, skipped * each, None))
-        for update in range(skipped, updates):
-            count = each if update < updates - 1 else batches % each or each
-            samples, _ = self.get_batch_samples(iterator, count, None)
-            for inputs in samples:
-                step += 1
-                if step % each == 0:
-                    self._tell("on_step_begin")
-                self.training_step(None, inputs)
-                if (step + 1) % each and step + 1 != batches:
-                    self._tell("on_substep_end")
-                    continue
-                self._tell("on_pre_optimizer_step")
-                self.state.global_step += 1
-                self.control.should_training_stop = self.state.global_step == self.args.max_steps
-                self._tell("on_step_end")
-                if self.args.eval_steps and self.state.global_step % self.args.eval_steps == 0:
-                    self.evaluate()
-                if self.args.save_steps and self.state.global_step % self.args.save_steps == 0:
-                    self._save_checkpoint(None, None)
-                    self._tell("on_save")
-            if self.control.should_training_stop:
-                break
 
     def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: Any) -> tuple[list[Any], None]:
         return list(islice(epoch_iterator, num_batches)), None
@@ -148,3 +118,35 @@ class Trainer:
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None: ...
 
     def _load_best_model(self) -> None: ...
+
+
+def tell(trainer: Trainer, event: str) -> None:
+    trainer.control = trainer.callback_handler.call_event(event, trainer.args, trainer.state, trainer.control)
+
+
+def run_epoch(trainer: Trainer, batches: int, updates: int, skipped: int) -> None:
+    each = trainer.args.gradient_accumulation_steps
+    step = skipped * each - 1
+    iterator = iter(islice(trainer.train_dataset, skipped * each, None))
+    for update in range(skipped, updates):
+        count = each if update < updates - 1 else batches % each or each
+        samples, _ = trainer.get_batch_samples(iterator, count, None)
+        for inputs in samples:
+            step += 1
+            if step % each == 0:
+                tell(trainer, "on_step_begin")
+            trainer.training_step(None, inputs)
+            if (step + 1) % each and step + 1 != batches:
+                tell(trainer, "on_substep_end")
+                continue
+            tell(trainer, "on_pre_optimizer_step")
+            trainer.state.global_step += 1
+            trainer.control.should_training_stop = trainer.state.global_step == trainer.args.max_steps
+            tell(trainer, "on_step_end")
+            if trainer.args.eval_steps and trainer.state.global_step % trainer.args.eval_steps == 0:
+                trainer.evaluate()
+            if trainer.args.save_steps and trainer.state.global_step % trainer.args.save_steps == 0:
+                trainer._save_checkpoint(None, None)
+                tell(trainer, "on_save")
+        if trainer.control.should_training_stop:
+            break
