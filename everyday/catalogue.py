@@ -43,6 +43,12 @@ PROGRAMS: dict[str, Program] = {
         merged=SETTING_UP,
         needs=("torch",),
     ),
+    "DDP, a rank killed": Program(
+        "third_party/torch_ranks.py", ("ddp",), compiles=False, merged=SETTING_UP, needs=("torch",)
+    ),
+    "FSDP, a rank killed": Program(
+        "third_party/torch_ranks.py", ("fsdp",), compiles=False, merged=SETTING_UP, needs=("torch",)
+    ),
     "torchrun, launched twice": Program(
         "third_party/torchrun.py", apart=True, compiles=False, merged=SETTING_UP, needs=("torch",)
     ),

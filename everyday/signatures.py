@@ -13,6 +13,7 @@ STAND_INS = {
     "everyday.stand_ins.torch_data": "torch.utils.data.dataloader",
     "everyday.stand_ins.torch_dynamo": "torch._dynamo.callback",
     "everyday.stand_ins.torch_serialization": "torch.serialization",
+    "everyday.stand_ins.torch_checkpoint": "torch.distributed.checkpoint",
     "everyday.stand_ins.accelerate_data": "accelerate.data_loader",
     "everyday.stand_ins.accelerate_accelerator": "accelerate.accelerator",
     "everyday.stand_ins.transformers_trainer": "transformers.trainer",

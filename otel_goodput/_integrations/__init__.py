@@ -21,6 +21,8 @@ LIBRARIES: Final = {
     "jax": ("jax", f"{__name__}.jax"),
     "torch": ("torch._dynamo", f"{__name__}.torch_compile"),
     "torch_save": ("torch.serialization", f"{__name__}.torch_save"),
+    "torch_checkpoint": ("torch.distributed.checkpoint", f"{__name__}.torch_checkpoint"),
+    "safetensors": ("safetensors.torch", f"{__name__}.safetensors"),
     "orbax": ("orbax.checkpoint", f"{__name__}.orbax"),
     "torchtitan": ("torchtitan.trainer", f"{TRAINERS}.torchtitan"),
     "transformers": ("transformers.trainer", f"{TRAINERS}.transformers"),

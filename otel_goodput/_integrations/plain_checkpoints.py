@@ -61,7 +61,7 @@ class Saving:
     def end(self, error: BaseException | None, identity: Identity | None) -> None:
         """The call is over; it saved the file with that `identity`, if that is known."""
         if error is None and identity is not None and identity.size >= LEAST:
-            self.begin()
+            self.begin()  # it was not known before
         if self._context is not None:
             self._context.__exit__(None if error is None else type(error), error, None)
         if error is None and identity is not None and self.label is not None:

@@ -39,7 +39,18 @@ MOST_PROCESSES: Final = 1 << 16  # in a job
 LONGEST_ROLE: Final = 64  # characters
 
 # What watches a job besides its phases: libraries, and what announces or describes the end.
-INTEGRATIONS: Final = ("jax", "torch", "torch_save", "orbax", "ray", "signals", "maintenance", "kubernetes")
+INTEGRATIONS: Final = (
+    "jax",
+    "torch",
+    "torch_save",
+    "torch_checkpoint",
+    "safetensors",
+    "orbax",
+    "ray",
+    "signals",
+    "maintenance",
+    "kubernetes",
+)
 # What records steps and loads that nobody opens: only if it is named, or for `all`, as under `otel-goodput run`.
 TRAINERS: Final[tuple[str, ...]] = ("transformers", "accelerate", "torchtitan")
 DIRECTORY: Final = "goodput"  # of the runs, in the working directory
