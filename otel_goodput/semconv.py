@@ -289,6 +289,9 @@ GOODPUT_COMPILE_FUNCTION: Final = _span("goodput.compile.function", "compile", "
 GOODPUT_COMPILE_RECOMPILATION: Final = _bool(
     "goodput.compile.recompilation", "compile", "true: the function had been compiled before"
 )
+GOODPUT_COMPILE_REASON: Final = _span(
+    "goodput.compile.recompilation_reason", "compile", "why it was compiled again, in the compiler's words"
+)
 GOODPUT_COMPILE_CACHE_HIT: Final = _bool("goodput.compile.cache_hit", "compile", "whether the persistent cache had it")
 GOODPUT_COMPILE_CACHE_RETRIEVAL: Final = _ns(
     "goodput.compile.cache_retrieval_duration", "compile", "time to get it from the persistent cache"

@@ -11,15 +11,13 @@ import sys
 import time
 from pathlib import Path
 
-KIND = sys.argv[1]
 if "RANK" not in os.environ:
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", __file__, KIND]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", *sys.argv]
     for life in ("first", "second"):
         environ = {**os.environ, "OMP_NUM_THREADS": "1", "LIFE": life}
         status = subprocess.run(launch, env=environ, check=False).returncode
     sys.exit(status)
-RANK, AGAIN = int(os.environ["RANK"]), os.environ["LIFE"] == "second"
-if RANK:
+if os.environ["RANK"] != "0":
     os.environ["EVERYDAY_READINGS"] = os.devnull  # the witness measures process 0
 
 import torch
@@ -33,6 +31,7 @@ import otel_goodput as goodput
 from everyday.chores import MS, Batches
 from everyday.witness import PREPARE, RESTORE, SAVE, witness
 
+KIND, RANK, AGAIN = sys.argv[1], int(os.environ["RANK"]), os.environ["LIFE"] == "second"
 STEPS, EACH, KILLED = 90, 15, 52
 LATEST = Path("latest")
 

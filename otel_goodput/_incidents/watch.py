@@ -185,7 +185,8 @@ class IncidentWatch:
         if (known := self._sheet.get(incident.number)) is not None:
             incident = incident._replace(line=known.line, evidence=known.evidence)
         elif (count := brief.recompilations - self._recompilations) > 0:
-            which = ", ".join(list(brief.recompiled)[:RECOMPILED])
+            names, reasons = list(brief.recompiled)[:RECOMPILED], self._tracer.hooks.recompiled
+            which = ", ".join(f"{name}: {reasons[name]}" if name in reasons else name for name in names)
             incident = incident._replace(evidence=(*incident.evidence, f"{count} recompilations ({which})"))
         for explain in self._explainers:
             try:

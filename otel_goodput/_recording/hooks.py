@@ -142,6 +142,7 @@ class Hooks:
         settle: ends compilations whose end is never reported; called before figures are read.
         before_phase: called when a phase other than a step, load or part begins; looks for libraries imported since.
         files: the files of checkpoints that the run has saved.
+        recompiled: why a function was last compiled again, by its name, as far as its compiler tells.
         compile_cache: counts what the persistent compilation cache reports; kept after the end.
         profiled: the steps of the latest profile; None if there was none.
         waits: ns that this attempt waited before its program ran, by stage; empty while not known.
@@ -155,6 +156,7 @@ class Hooks:
         self.settle: Work = nothing
         self.before_phase: Work = nothing
         self.files = SavedFiles()
+        self.recompiled: dict[str, str] = {}
         self.compile_cache = CompileCache()
         self.profiled: ProfiledSteps | None = None
         self.waits: Mapping[str, int] = {}

@@ -518,7 +518,7 @@ def compile_cache(report: Mapping[str, Any]) -> Iterator[str]:
     effect, saved = "", cache["saved_s"]
     if cache["hits"] and saved < 0:
         effect = f"; fetching took {format_duration(-saved)} longer than compiling would have"
-    elif cache["hits"]:
+    elif cache["hits"] and saved:  # PyTorch does not tell
         effect = f"; saved {format_duration(saved)} of compilation"
     yield f"  compilation cache  {plural(cache['hits'], 'hit')}, {misses}{effect}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CellType, CodeType, ModuleType, SimpleNamespace
@@ -112,6 +113,48 @@ def test_one_is_a_span_under_its_step(recorder: Recorder, dynamo: Dynamo, spans:
     listed = [(span.attributes or {}) for span in compiles]
     assert sorted(each.get("goodput.compile.recompilation", False) for each in listed) == [False, True]
     assert {(each["goodput.compile.function"], each["goodput.step"]) for each in listed} == {("train", 0)}
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What TorchDynamo counts, and why guards failed."""
+    module: Any = ModuleType("torch._dynamo.utils")
+    module.guard_failures, module.counters = defaultdict(list), defaultdict(Counter)
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", module)
+    return module
+
+
+def test_why_it_is_compiled_again(recorder: Recorder, dynamo: Dynamo, spans: Spans, known: Any) -> None:
+    size = "tensor 'x' size mismatch at index 0. expected 256, actual 192"
+    with recorder.job(), recorder.step(0):
+        dynamo.compile(train.__code__)
+        for reasons in ([f"0/0: {size}  # y = f(x)\nUser stack trace:\n  …"], ["0/1: scale == 2", f"0/0: {size}"]):
+            known.guard_failures[train.__code__] += reasons
+            dynamo.compile(train.__code__)
+        known.guard_failures.clear()  # by torch._dynamo.reset()
+        dynamo.compile(train.__code__)
+    assert recorder._line.hooks.recompiled == {"train": "scale == 2"}
+    assert "train was compiled again: scale == 2" in str(recorder.report())
+    recorder.shutdown()
+    listed = [(span.attributes or {}) for span in spans.named("compile")]
+    reasons = Counter(each.get("goodput.compile.recompilation_reason") for each in listed)
+    assert reasons == {None: 2, size: 1, "scale == 2": 1}
+
+
+def test_what_caches_had(recorder: Recorder, dynamo: Dynamo, spans: Spans, known: Any) -> None:
+    def count(cache: str, what: str) -> Callable[[], None]:
+        return lambda: known.counters[cache].update([what])
+
+    with recorder.job(), recorder.step(0):
+        dynamo.compile(train.__code__)  # no cache
+        dynamo.compile(train.__code__, within=count("aot_autograd", "autograd_cache_miss"))
+        dynamo.compile(train.__code__, within=count("aot_autograd", "autograd_cache_hit"))
+        dynamo.compile(train.__code__, within=count("inductor", "fxgraph_cache_hit"))
+        dynamo.compile(train.__code__, within=known.counters.clear)
+    assert recorder._line.hooks.compile_cache.to_json() == {"hits": 2, "misses": 1, "saved_s": 0}
+    recorder.shutdown()
+    hits = [(span.attributes or {}).get("goodput.compile.cache_hit") for span in spans.named("compile")]
+    assert Counter(hits) == {None: 2, False: 1, True: 2}
 
 
 def test_two_functions_of_one_name_are_two(recorder: Recorder, dynamo: Dynamo) -> None:
