@@ -164,6 +164,13 @@ class GoodputCallback(TrainerCallback):  # type: ignore[misc]
 
         return done
 
+    def _micro_batch(self, trainer: Any, given: Any) -> Done | None:
+        """Before version 5, no callback is called for a step that began in the epoch before it."""
+        if not self._loop.stepping and trainer.is_in_train and self._trains <= 1:
+            self._number = trainer.state.global_step
+            self._loop.begin_step(self._number)
+        return None
+
     def _evaluate(self, trainer: Any, given: Any) -> Done:
         return within(self._loop.evaluation())
 
@@ -193,6 +200,7 @@ def _step_of(checkpoint: Any) -> int | None:
 METHODS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "train": (("resume_from_checkpoint", "trial"), "_train"),
     "get_batch_samples": (("epoch_iterator", "num_batches"), "_load"),
+    "training_step": (("model", "inputs"), "_micro_batch"),
     "evaluate": (("eval_dataset", "ignore_keys"), "_evaluate"),
     "predict": (("test_dataset", "ignore_keys"), "_evaluate"),
     "_save_checkpoint": (("model", "trial"), "_save"),
@@ -200,6 +208,7 @@ METHODS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "_load_optimizer_and_scheduler": (("checkpoint",), "_restore"),
     "_load_best_model": ((), "_restore_best"),
 }
+OLD: Final = ("4",)  # versions of which the method `training_step` is wrapped
 # Those of subclasses are wrapped as well, because they may do more than the one that they override.
 OVERRIDDEN: Final = tuple(name for name in METHODS if name != "train")
 # At these, a trainer without a callback gets one; at the last, because the others were called before they were wrapped.
@@ -212,13 +221,14 @@ class Attached:
     Attributes:
         methods: what unwraps each method, by its class and name.
         by_hand: a callback was made by hand.
+        unknown: ``Trainer`` is not as in the versions that are known.
         tracer: records trainers without a callback; None: nothing does.
         training: the callbacks of those that train, in the order of their begin.
     """
 
     def __init__(self) -> None:
         self.methods: dict[tuple[type, str], Callable[[], None]] = {}
-        self.by_hand = False
+        self.by_hand = self.unknown = False
         self.tracer: PhaseTracer | None = None
         self.training: list[GoodputCallback] = []
 
@@ -231,17 +241,19 @@ def attach() -> bool:
     trainer = getattr(sys.modules.get(TRAINER), "Trainer", None)
     if trainer is None:
         return False
-    if (trainer, "train") in _attached.methods:
+    if _attached.unknown or (trainer, "train") in _attached.methods:
         return True
     with containing("transformers"):
-        known = [name for name, (begins, _) in METHODS.items() if _begins(trainer, name, begins)]
-        version = getattr(sys.modules.get("transformers"), "__version__", "of unknown version")
+        version = str(getattr(sys.modules.get("transformers"), "__version__", "of unknown version"))
+        used = [name for name in METHODS if name != "training_step" or version.partition(".")[0] in OLD]
+        known = [name for name in used if _begins(trainer, name, METHODS[name][0])]
         if "train" not in known:
+            _attached.unknown = True
             logger.info("transformers %s is not known: its loads and checkpoints are not recorded", version)
             return True
         for name in known:
             wrap_method(trainer, name, METHODS[name][1])
-        unknown = ", ".join(name for name in METHODS if name not in known)
+        unknown = ", ".join(name for name in used if name not in known)
         logger.info("transformers %s: recording Trainer%s", version, unknown and f", but for {unknown}, not known")
     return True
 

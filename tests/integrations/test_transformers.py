@@ -281,6 +281,24 @@ def test_the_best_model_is_loaded_without_going_back_to_its_step(run: testing.Re
     assert run.seconds()["productive"] == 6.0 and numbers(run) == [0, 1, 2, 3, 4, 5]
 
 
+def test_a_step_without_a_callback_at_its_begin(
+    run: testing.Recording, ours: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in version 4, of the step after one that lay in two epochs."""
+    monkeypatch.setattr(sys.modules["transformers"], "__version__", "4.46.3")
+    given = [ours("transformers").GoodputCallback()]
+    trainer = trainers(run)(args=arguments(), train_dataset=Sized(run, 4), callbacks=given)
+    call = trainer.callback_handler.call_event
+
+    def called(event: str, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        silent = event == "on_step_begin" and state.global_step == 2
+        return control if silent else call(event, args, state, control, **kwargs)
+
+    trainer.callback_handler.call_event = called
+    trainer.train()
+    assert numbers(run) == [0, 1, 2, 3] and run.seconds()["productive"] == 4.0
+
+
 def test_max_steps_in_mid_epoch(run: testing.Recording, callback: Any) -> None:
     given = arguments(num_train_epochs=3, max_steps=4)
     trainers(run)(args=given, train_dataset=Sized(run, 3), callbacks=[callback()]).train()
@@ -359,8 +377,8 @@ def test_an_unknown_trainer_is_recorded_by_its_callbacks_alone(
 
     monkeypatch.setattr(stand_in.Trainer, "train", train)
     with caplog.at_level(logging.INFO, "otel_goodput"):
-        given = [ours("transformers").GoodputCallback()]
-    assert "transformers 5.0.0 is not known: its loads and checkpoints are not recorded" in caplog.text
+        given = [ours("transformers").GoodputCallback() for _ in range(2)]
+    assert caplog.text.count("transformers 5.0.0 is not known: its loads and checkpoints are not recorded") == 1
     trainers(run)(args=arguments(), train_dataset=Sized(run, 3), callbacks=given).train()
     assert numbers(run) == [0, 1, 2] and run.seconds()["productive"] == 3.0
 
