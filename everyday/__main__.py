@@ -14,7 +14,17 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from everyday import far_ranks, hangs, ranks, ready_batches, recipes, signatures, torch_profile, torch_store
+from everyday import (
+    far_ranks,
+    hangs,
+    loader_stages,
+    ranks,
+    ready_batches,
+    recipes,
+    signatures,
+    torch_profile,
+    torch_store,
+)
 from everyday.catalogue import PROGRAMS
 from everyday.trial import TOLERANCE, Program, Result, perform
 
@@ -46,7 +56,8 @@ and leave one run. Names that begin with `everyday.stand_ins` are modules that t
 their classes and functions must take the same arguments as the real ones. `everyday.torch_store` checks what ranks
 exchange through the store of torch.distributed; the tests check it with that of jax.distributed.
 `everyday.torch_profile` takes traces by PyTorch's profiler, which must not disturb the program's.
-`everyday.ready_batches` looks how many batches PyTorch's and Grain's workers have ready. `everyday.ranks`
+`everyday.ready_batches` looks how many batches PyTorch's and Grain's workers have ready; `everyday.loader_stages`
+compares the time of each stage of loaders with what was slept in it. `everyday.ranks`
 compares the account of jobs of 8 ranks (PyTorch, gloo) and 4 (jax.distributed), of which one loads slowly, with what
 the ranks wrote down themselves. In `everyday.far_ranks` the ranks share only that store, their clocks are 10 minutes
 apart, and the leader is stopped, goes on, and is killed: its deputy has to publish the right figures. In
@@ -134,7 +145,10 @@ def main() -> int:
                 lines.append(line)
                 good = good and right
     checks = {name: partial(signatures.compare, name) for name in signatures.STAND_INS}
-    checks |= {one.NAME: one.check for one in (torch_store, torch_profile, ready_batches, ranks, far_ranks, hangs)}
+    checks |= {
+        one.NAME: one.check
+        for one in (torch_store, torch_profile, ready_batches, loader_stages, ranks, far_ranks, hangs)
+    }
     for name, check in () if options.names else checks.items():
         compared = check()
         print(name, compared, flush=True)

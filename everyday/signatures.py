@@ -11,6 +11,8 @@ from typing import Any
 # Each with the module that it replaces.
 STAND_INS = {
     "everyday.stand_ins.torch_data": "torch.utils.data.dataloader",
+    "everyday.stand_ins.torch_workers": "torch.utils.data.dataloader",
+    "everyday.stand_ins.torch_worker": "torch.utils.data._utils.worker",
     "everyday.stand_ins.torch_dynamo": "torch._dynamo.callback",
     "everyday.stand_ins.torch_serialization": "torch.serialization",
     "everyday.stand_ins.torch_checkpoint": "torch.distributed.checkpoint",

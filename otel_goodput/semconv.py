@@ -210,6 +210,19 @@ class ThrottleReason:
 THROTTLE_REASONS: Final = _names(ThrottleReason)
 
 
+class LoaderStage:
+    """Stages of a batch of a data loader. Files beside the journal store indices: append, never reorder."""
+
+    FETCH: Final = "fetch"
+    TRANSFORM: Final = "transform"
+    COLLATE: Final = "collate"
+    TRANSFER: Final = "transfer"
+    QUEUE: Final = "queue"
+
+
+LOADER_STAGES: Final = _names(LoaderStage)
+
+
 # --- span attributes --------------------------------------------------------------------------------------------------
 
 
@@ -355,6 +368,7 @@ GOODPUT_COMPILE_CACHE_RESULT: Final = "goodput.compile.cache.result"
 GOODPUT_SCHEDULING_STAGE: Final = "goodput.scheduling.stage"
 GOODPUT_ACTIVITY: Final = "goodput.activity"
 GOODPUT_THROTTLE_REASON: Final = "goodput.accelerator.throttle.reason"
+GOODPUT_LOADER_STAGE: Final = "goodput.loader.stage"
 HW_TYPE: Final = "hw.type"
 CPU_MODE: Final = "cpu.mode"
 SYSTEM_MEMORY_STATE: Final = "system.memory.state"
@@ -424,6 +438,10 @@ PART_DURATION: Final = _histogram("goodput.part.duration", "s", GOODPUT_PART_NAM
 )
 QUEUE_DEPTH: Final = _gauge("goodput.loading.queue_depth", "{batch}").described(
     "Batches that are ready, if the loader reports them, or is PyTorch's or Grain's with workers."
+)
+LOADER_STAGE: Final = _counter("goodput.loader.stage.duration", "s", GOODPUT_LOADER_STAGE, GOODPUT_BLOCKING).described(
+    "Time of data loaders by stage of a batch, of the leader's: blocking if training waited for it, else hidden behind "
+    "steps; summed over workers."
 )
 STEP_COUNT: Final = _up_down("goodput.step.count", "{step}", GOODPUT_STEP_STATE).described(
     "Executions of steps, by fate."

@@ -23,6 +23,7 @@ LIBRARIES: Final = {
     "torch_save": ("torch.serialization", f"{__name__}.torch_save"),
     "torch_checkpoint": ("torch.distributed.checkpoint", f"{__name__}.torch_checkpoint"),
     "safetensors": ("safetensors.torch", f"{__name__}.safetensors"),
+    "torch_loader": ("torch.utils.data.dataloader", f"{__name__}.torch_loader"),
     "orbax": ("orbax.checkpoint", f"{__name__}.orbax"),
     "torchtitan": ("torchtitan.trainer", f"{TRAINERS}.torchtitan"),
     "transformers": ("transformers.trainer", f"{TRAINERS}.transformers"),

@@ -42,6 +42,7 @@ OWN: Final = files.MIB
 FACTS: Final = 64 * files.KIB
 SAVED: Final = 256 * files.KIB
 USAGE: Final = 256 * files.KIB
+LOADER: Final = files.MIB
 REQUESTS: Final = files.MIB  # a request may name 65,536 processes
 ANSWERS: Final = 256 * files.KIB
 PROFILE: Final = 256 * files.KIB
@@ -58,6 +59,7 @@ _OF_A_PROCESS: Final = re.compile(r"(a\d+-)?p\d+")
 _OF_PROCESS: Final = re.compile(r"(?:a\d{4,10}-)?p(\d{4,9})[-.].*")
 MOST: Final = 65_536  # processes
 _USAGE: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})\.usage")
+_LOADER: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})\.loader")
 _PROFILE: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})-(\d{6,12})\.profile")
 _ANSWERS: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})\.answers")
 _STACKS: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})\.stacks")
@@ -78,6 +80,7 @@ _KNOWN: Final = (
     (re.compile(r"p\d{4,9}\.saved"), SAVED),
     (re.compile(r"a\d{4,10}-p\d{4,9}\.facts"), FACTS),
     (_USAGE, USAGE),
+    (_LOADER, LOADER),
     (_PROFILE, PROFILE),
     (_STACKS, STACKS),
     (_INCIDENTS, INCIDENTS),
@@ -199,6 +202,10 @@ class RunDirectory:
     def usages(self) -> list[tuple[int, int]]:
         """Process and attempt (counted from 0) of each that sampled its usage, sorted."""
         return sorted((int(match[2]), int(match[1])) for match in self._matches(_USAGE))
+
+    def loaders(self) -> list[tuple[int, int]]:
+        """Process and attempt (counted from 0) of each that timed its data loaders, sorted."""
+        return sorted((int(match[2]), int(match[1])) for match in self._matches(_LOADER))
 
     def answering(self, attempt: int) -> list[int]:
         """The processes that answered requests in an attempt, counted from 0, sorted."""

@@ -18,6 +18,7 @@ from otel_goodput._journal.account import PATIENCE_S, Account
 from otel_goodput._journal.facts import FactSheet, facts_of
 from otel_goodput._journal.incidents import IncidentSheet
 from otel_goodput._journal.journal import Journal
+from otel_goodput._journal.loader_times import LoaderSheet
 from otel_goodput._journal.usage import AttemptUsage, UsageSheet
 from otel_goodput._journal.usage_now import UsageNow
 from otel_goodput._live.keeper import Keeper
@@ -58,6 +59,7 @@ class LiveAccount:
         opened.introduce(self.account)
         self.usage = UsageSheet(self.attempt, config.process_index) if config.usage_interval else None
         self.incidents = IncidentSheet(self.attempt, config.process_index)
+        self.loader = LoaderSheet(self.attempt, config.process_index)
         # What the ranks of the job exchange; None if this is the only one.
         self.ranks: RankExchange | None = None
         if config.process_count > 1 and not in_memory:
@@ -114,7 +116,7 @@ class LiveAccount:
 
         opened = self.opened
         prepare = None if opened.missing is None else opened.prepare
-        sheets = [sheet for sheet in (self.facts, self.usage, self.incidents) if sheet is not None]
+        sheets = [sheet for sheet in (self.facts, self.usage, self.incidents, self.loader) if sheet is not None]
         self._keeper = Keeper(
             self.account, opened.run, self.index, round_of_work, prepare, between, sheets, lambda: self.provisional
         )
@@ -148,6 +150,8 @@ class LiveAccount:
         instruments.register_incidents(meter, self.incidents.all)
         if ranks is not None:
             instruments.register_ranks(meter, ranks)
+        if process is not None:
+            instruments.register_loader(meter, self.loader.times)
         if process is not None and self.usage is not None:
             instruments.register_usage(meter, self.usages)
         if self.ranks is not None:
@@ -227,6 +231,7 @@ class LiveAccount:
         self.run_id, self.attempt, self.index = opened.run_id, opened.attempt, keeper.index
         self.facts.move(self.attempt)
         self.incidents.move(self.attempt)
+        self.loader.move(self.attempt)
         if self.usage is not None:
             self.usage.move(self.attempt)
         opened.introduce(self.account)

@@ -20,6 +20,7 @@ from otel_goodput._journal.digest import write_digest
 from otel_goodput._journal.facts import FactSheet
 from otel_goodput._journal.incidents import IncidentSheet
 from otel_goodput._journal.journal import Segment
+from otel_goodput._journal.loader_times import LoaderSheet
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.usage import UsageSheet
 from otel_goodput._live.spares import Spares
@@ -70,7 +71,7 @@ class Keeper:
         work: Callable[[], None],  # further work for every tick (summaries of steps, upload)
         prepare: Callable[[], None] | None,  # creates the folder if that has failed before; may raise OSError again
         between: Callable[[], None],  # the part of `work` that must not wait for the ledger
-        sheets: Sequence[FactSheet | UsageSheet | IncidentSheet],
+        sheets: Sequence[FactSheet | UsageSheet | IncidentSheet | LoaderSheet],
         provisional: Callable[[], bool],
     ) -> None:
         self.account = account

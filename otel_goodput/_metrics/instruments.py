@@ -26,6 +26,7 @@ from otel_goodput._accounting.ranks import NOBODY
 from otel_goodput._accounting.rules import CUSTOM_PHASE, PART
 from otel_goodput._accounting.stats import straggler
 from otel_goodput._journal.journal import OVERFLOW
+from otel_goodput._journal.loader_times import WorkerTimes, added
 from otel_goodput._metrics.rank_waits import RankRows, RankWaits, gain_rows, own_rows
 from otel_goodput._metrics.usage_rows import UsageRows, Usages
 from otel_goodput._runtime.guard import contain
@@ -49,6 +50,17 @@ def register_usage(meter: Meter, usages: Callable[[], Usages]) -> None:
     rows = UsageRows(usages)
     for metric in rows.metrics:
         _create(meter, metric, partial(rows, metric))
+
+
+def register_loader(meter: Meter, times: Callable[[], Sequence[WorkerTimes]]) -> None:
+    """Create the instrument of the stages of data loaders; `times` returns those of each worker so far."""
+    _create(meter, semconv.LOADER_STAGE, lambda: _stages(times()))
+
+
+def _stages(workers: Sequence[WorkerTimes]) -> Rows:
+    if workers:
+        for blocking, sums in zip((True, False), added(workers), strict=True):
+            yield from ((time / NS, stage, blocking) for stage, time in zip(semconv.LOADER_STAGES, sums, strict=True))
 
 
 def register_own_times(meter: Meter, own: Callable[[], OwnTimes]) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from opentelemetry.trace import Link, SpanContext
 
 from otel_goodput._journal.account import nothing
+from otel_goodput._journal.loader_times import LoaderSheet
 from otel_goodput._journal.saved_files import SavedFiles
 from otel_goodput._recording.short_span import Observation, ShortSpan
 
@@ -145,6 +146,7 @@ class Hooks:
         recompiled: why a function was last compiled again, by its name, as far as its compiler tells.
         compile_cache: counts what the persistent compilation cache reports; kept after the end.
         profiled: the steps of the latest profile; None if there was none.
+        stages: counts how long training waited for which stage of its data loaders.
         waits: ns that this attempt waited before its program ran, by stage; empty while not known.
     """
 
@@ -159,6 +161,7 @@ class Hooks:
         self.recompiled: dict[str, str] = {}
         self.compile_cache = CompileCache()
         self.profiled: ProfiledSteps | None = None
+        self.stages = LoaderSheet(0, 0)
         self.waits: Mapping[str, int] = {}
         self._given: Callable[[], int | None] = nothing  # what the user gave for the latest loader
         self._passes: tuple[Callable[[], int | None], ...] = ()  # of the latest passes, the last one first

@@ -22,6 +22,7 @@ from otel_goodput._incidents.causes import Causes, Throttling
 from otel_goodput._incidents.changes import ChangedSettings
 from otel_goodput._incidents.evidence import EVIDENCE_REQUEST, Announced, Evidence
 from otel_goodput._incidents.inputs import InputQueue
+from otel_goodput._incidents.loader import LoaderStages
 from otel_goodput._incidents.notify import Notifier, Subject
 from otel_goodput._incidents.own_time import OwnTimeSampler
 from otel_goodput._incidents.profiler import REQUEST, Profiler
@@ -100,6 +101,7 @@ class Observers:
         journal = lambda: None if live.provisional else live.opened.run  # noqa: E731
         tracer.hooks.files = files = SavedFiles(journal, (config.process_index, config.leader))
         tracer.hooks.at_tick(files.keep)
+        tracer.hooks.stages = live.loader
         self._integrations = Integrations(config.integrations, tracer)
         self._integrations.poll()
         self._usage: UsageSampler | None = None
@@ -136,9 +138,10 @@ class Observers:
         if config.incidents is not None:
             inputs = InputQueue(tracer.hooks.queue_depth, clock)
             changes = ChangedSettings(lambda: tracer.traces.job_span, lambda: tracer.latest, clock)
-            tracer.hooks.at_tick(inputs.look, changes.look)
+            stages = LoaderStages(live.loader.times, clock)
+            tracer.hooks.at_tick(inputs.look, stages.look, changes.look)
             which = config.process_index, config.process_count
-            self._evidence = Evidence(place, *which, clock, (inputs, changes, self._announced))
+            self._evidence = Evidence(place, *which, clock, (inputs, stages, changes, self._announced))
             self.requests.on(EVIDENCE_REQUEST, self._evidence.answer)
         self.incidents: IncidentWatch | None = None
         self._notifier: Notifier | None = None

@@ -404,7 +404,7 @@ class Recorder(Phases):
         facts, notes = self._live.facts.all_attempts(), (*notes, *notes_on(ranks))
         wrong = self._live.incidents.of_run(totals.history)
         report = Report(totals, about_run, notes, facts=facts, ranks=ranks, process=alone, page=self._page)
-        return replace(report, incidents=wrong, usage=self._live.used())
+        return replace(report, incidents=wrong, usage=self._live.used(), loaders=self._live.loader.of_run())
 
     def _page(self, report: Report) -> str:
         """Return the page of `report`. Raises GoodputError if there is no journal to read."""

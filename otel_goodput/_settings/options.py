@@ -45,6 +45,7 @@ INTEGRATIONS: Final = (
     "torch_save",
     "torch_checkpoint",
     "safetensors",
+    "torch_loader",
     "orbax",
     "ray",
     "signals",

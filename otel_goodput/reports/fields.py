@@ -434,6 +434,38 @@ class RanksFields(TypedDict):
     own: OwnTimesFields | None  # of the latest attempt; None if that is not known
 
 
+class LoaderStageFields(TypedDict):
+    """Time of one stage of the batches of data loaders."""
+
+    exposed_s: float  # in which training waited for it
+    hidden_s: float  # behind steps
+
+
+class LoaderWorkerFields(TypedDict):
+    """What one worker of a data loader did."""
+
+    rank: int  # whose worker it is
+    worker: int | None  # its index; None: no worker, but the process that trains made the batches
+    batches: int  # that it made
+    stages: dict[str, LoaderStageFields]  # by stage
+
+
+class LoaderFields(TypedDict):
+    """What training waited for in its data loaders, of all ranks together."""
+
+    batches: int  # that training took
+    waited_s: float  # for how long it waited for them
+    stages: dict[str, LoaderStageFields]  # ``fetch``, ``transform``, ``collate``, ``transfer`` and ``queue``
+    workers: list[LoaderWorkerFields]  # those that training waited for most, at most 64
+    waits_in: str | None  # the stage that it waited for most of the time; None if there is none
+    slow_rank: int | None  # of a worker that is slower in this stage than the others; None if no worker is
+    slow_worker: int | None  # its index
+    slow_batch_s: float | None  # what this stage takes it for a batch
+    usual_batch_s: float | None  # and takes others
+    merged: bool  # some transforms could not be timed apart: their time is in ``fetch``
+    ideal_goodput: float | None  # the goodput if training had not waited for data
+
+
 class ProcessFields(TypedDict):
     """Whose account it is, if it is that of one process of several."""
 
@@ -452,6 +484,7 @@ class ReportFields(_AlwaysFields, total=False):
     error_budget_used: float | None  # unproductive time over what the objective allows; above 1: more than that
     processes: ProcessesFields  # if processes reported their paces
     usage: UsageFields  # if it was sampled; of a job that goes on in this process, only that of this process
+    loader: LoaderFields  # if data loaders were timed; of a job that goes on in this process, only that of this process
     ranks: RanksFields  # in the account of a job of several ranks
     process: ProcessFields  # in the account of one process of several
     # in the account of ranks that do not step together; `steps` are those of the rank that has completed most

@@ -13,6 +13,7 @@ from otel_goodput._accounting.incidents import Incident
 from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.totals import Totals, partition_html
 from otel_goodput._journal.facts import Facts, summed
+from otel_goodput._journal.loader_times import AttemptLoader
 from otel_goodput._journal.notes import DAMAGED, Note, Statement
 from otel_goodput._journal.usage import AttemptUsage
 from otel_goodput._runtime import files
@@ -21,7 +22,7 @@ from otel_goodput._text.redact import shown
 from otel_goodput._timeline.damage import Damage
 from otel_goodput._timeline.run_state import Culprit, RunState, live
 from otel_goodput.errors import GoodputError
-from otel_goodput.reports import incidents, rolling, text, usage
+from otel_goodput.reports import incidents, loader, rolling, text, usage
 from otel_goodput.reports.fields import ProcessFields, ReportFields
 from otel_goodput.reports.ranks import RankWaits, without_guesses
 from otel_goodput.reports.text import doubts, sentence
@@ -152,6 +153,7 @@ class Report:
     process: OneProcess | None = None  # of the account of one process of several
     incidents: Sequence[tuple[int, Incident]] = ()  # each with its attempt, counted from 0
     usage: Sequence[AttemptUsage] = ()  # of processor, memory and accelerators, where it was sampled
+    loaders: Sequence[AttemptLoader] = ()  # what training waited for in its data loaders, where that was timed
     page: Callable[[Report], str] | None = field(default=None, compare=False)  # makes the page; a run's report has it
 
     @property
@@ -185,6 +187,8 @@ class Report:
         answer["incidents"] = [incidents.to_json(one, attempt) for attempt, one in self.incidents]
         if (used := usage.to_json(self.usage)) is not None:
             answer["usage"] = used
+        if (loading := loader.to_json(self.loaders, answer["seconds"], answer["elapsed_s"])) is not None:
+            answer["loader"] = loading
         answer["rolling"] = rolling.to_json(self.totals.recent)
         for partition in (answer, *answer["windows"], *answer["rolling"]):
             partition["seconds"] = _ZEROS | partition["seconds"]

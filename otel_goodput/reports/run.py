@@ -20,6 +20,7 @@ from otel_goodput._accounting.stats import Pace
 from otel_goodput._accounting.totals import NOT_KNOWN, Totals
 from otel_goodput._journal.facts import Facts, read_facts
 from otel_goodput._journal.incidents import ends_of, incidents_of
+from otel_goodput._journal.loader_times import loaders
 from otel_goodput._journal.mirror import Mirror, open_filesystem, plain
 from otel_goodput._journal.notes import Note, RecordedReasons, in_force, read_notes, read_reasons
 from otel_goodput._journal.rundir import MOST, ListedRun, RunDirectory, folder_name, runs
@@ -140,7 +141,8 @@ class RecordedRun:
             report = replace(report, notes=(*report.notes, note))
         if process is not None:
             own = [one for one in report.usage if one.process == process]
-            return replace(report, process=OneProcess(first, ranks), usage=own)
+            timed = [one for one in report.loaders if one.process == process]
+            return replace(report, process=OneProcess(first, ranks), usage=own, loaders=timed)
         job = self._job(report, sidecars.count, question, exact=exact)
         if isinstance(job, Job):
             return self._of_job(job, report, sidecars, question)
@@ -215,7 +217,9 @@ class RecordedRun:
         report = Report(totals, sidecars.about, tuple(notes.values()), standing, damage, corrections, facts)
         report = replace(report, incidents=wrong)
         if question.others:
-            report = replace(report, usage=usages(folder, moment))
+            # The times of loaders have no moments, so those of a past one are not known.
+            timed = loaders(folder) if question.at is None else ()
+            report = replace(report, usage=usages(folder, moment), loaders=timed)
         return report, sidecars
 
     def _job(self, leader: Report, count: int, question: Question, *, exact: bool) -> Job | str:

@@ -10,7 +10,7 @@ from otel_goodput._journal.notes import Note
 from otel_goodput._text.quantities import format_duration, format_moment, percent, plural
 from otel_goodput._text.redact import shown
 from otel_goodput._timeline.run_state import DIED, FAILED, RUNNING, SILENT
-from otel_goodput.reports import incidents, own_times, ranks_text, usage
+from otel_goodput.reports import incidents, loader, own_times, ranks_text, usage
 from otel_goodput.reports.rolling import length_of, shorter
 from otel_goodput.semconv import CATEGORIES, Category, ClockState
 
@@ -157,7 +157,8 @@ def _largest_loss(report: Mapping[str, Any]) -> str:
         return f"Nothing here is worth an hour: the largest loss, {which}, is {percent(held, elapsed)} of the time."
     spent, advice = _spent(losses[0], report)
     if category not in doubtful:
-        return f"The largest loss: {spent}; {advice}."
+        where = f" ({text})" if category == Category.DATA_LOADING and (text := loader.waits(report)) else ""
+        return f"The largest loss: {spent}{where}; {advice}."
     text = f"The largest loss: {spent}; before acting on it, see the note above."
     certain = next((loss for loss in losses if loss[0] not in doubtful and loss[2] >= WORTH * elapsed), None)
     if certain is not None:
@@ -219,6 +220,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     for section in (
         *of_ranks,
         incidents.section,
+        loader.section,
         steps,
         disruptions,
         processes,

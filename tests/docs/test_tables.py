@@ -175,6 +175,7 @@ def test_metrics_in_the_table_are_those_that_are_exported(tmp_path: Path) -> Non
     register_incidents(meter, lambda: [Incident(1, semconv.IncidentKind.HANG, Source(STEP), 1, 2)])
     register_usage(meter, lambda: {0: ("", UsageNow(*[1] * len(UsageNow._fields)))})
     recorder.tracer.hooks.compile_cache.use()
+    recorder.tracer.hooks.stages.take(0, (1, 1, 1, 1, 1), (1, 1, 1, 0, 0))
     recorder.tracer.hooks.waits = dict.fromkeys(semconv.SCHEDULING_STAGES, 10**9)
     with recorder.job():
         recorder.slice_counts(1, 1, 1)

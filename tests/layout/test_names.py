@@ -35,7 +35,7 @@ COMMON = {
     "signal",
 }
 COMMON |= {"stepping", "available", "maintenance", "preemption", "rollback", "in_flight", "otel_goodput", "gcp"}
-COMMON |= {"device", "host", "unknown", "part", "running", "ended", "phases"}
+COMMON |= {"device", "host", "unknown", "part", "running", "ended", "phases", "transform"}
 
 
 def _strings(value: object) -> Iterator[str]:

@@ -18,6 +18,7 @@ import { startTopK } from "./topk.js";
 import { startCadence } from "./cadence.js";
 import { startFates } from "./fates.js";
 import { startCheckpoints } from "./checkpoints.js";
+import { startLoader } from "./loader.js";
 import { startUsage } from "./usage.js";
 import { startCharts } from "./charts.js";
 import { startInfo } from "./info.js";
@@ -48,6 +49,7 @@ const PARTS = () => [
   ["cadence", startCadence],
   ["fates", startFates],
   ["checkpoints", startCheckpoints],
+  ["data loader", startLoader],
   ["usage", startUsage],
   ["charts", startCharts],
   ["info", startInfo],
