@@ -14,6 +14,8 @@ STAND_INS = {
     "everyday.stand_ins.torch_workers": "torch.utils.data.dataloader",
     "everyday.stand_ins.torch_worker": "torch.utils.data._utils.worker",
     "everyday.stand_ins.torch_dynamo": "torch._dynamo.callback",
+    "everyday.stand_ins.torch_module": "torch.nn.modules.module",
+    "everyday.stand_ins.torch_optimizer": "torch.optim.optimizer",
     "everyday.stand_ins.torch_serialization": "torch.serialization",
     "everyday.stand_ins.torch_checkpoint": "torch.distributed.checkpoint",
     "everyday.stand_ins.accelerate_data": "accelerate.data_loader",
@@ -25,7 +27,7 @@ STAND_INS = {
     "everyday.stand_ins.ddtrace_context": "ddtrace.internal.opentelemetry.context",
 }
 # Only in stand-ins.
-OWN = frozenset({"prepare", "tell", "run_epoch", "Storage", "LocalFileSystem"})
+OWN = frozenset({"prepare", "Registered", "tell", "run_epoch", "Storage", "LocalFileSystem"})
 
 
 def differences(stand_in: ModuleType, real: Any) -> Iterator[str]:

@@ -24,6 +24,7 @@ LIBRARIES: Final = {
     "torch_checkpoint": ("torch.distributed.checkpoint", f"{__name__}.torch_checkpoint"),
     "safetensors": ("safetensors.torch", f"{__name__}.safetensors"),
     "torch_loader": ("torch.utils.data.dataloader", f"{__name__}.torch_loader"),
+    "torch_data": ("torch", f"{__name__}.torch_data"),
     "orbax": ("orbax.checkpoint", f"{__name__}.orbax"),
     "torchtitan": ("torchtitan.trainer", f"{TRAINERS}.torchtitan"),
     "transformers": ("transformers.trainer", f"{TRAINERS}.transformers"),

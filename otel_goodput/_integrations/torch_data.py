@@ -3,7 +3,8 @@
 If the loop gets its batches from a ``DataLoader``, a step lasts from the arrival of a batch to the request for the
 first batch after ``Optimizer.step()``; so batches whose gradients are accumulated are one step. Otherwise a step lasts
 from the end of one ``Optimizer.step()`` to that of the next: all that the loop does in between counts as the step, but
-for evaluations, saves and loads. Of several optimizers, the first one counts.
+for evaluations, saves and loads. The first one lasts from its first ``backward()``. Of several optimizers, the first
+one counts.
 
 A pass over a loader without gradients is an evaluation. So is the time from ``model.eval()`` to ``model.train()`` of
 the model that is trained, or to the end of such a pass. What a framework's callback or the user records goes first.
@@ -14,20 +15,80 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import wraps
 from threading import get_ident
+from types import CodeType, FrameType
 from typing import Any, Final, TypeVar
 from weakref import WeakSet, ref
 
 from otel_goodput._integrations.trainer_loop import EVALUATION, trains
+from otel_goodput._integrations.wrapping import Done, wrap
+from otel_goodput._recording import departure
 from otel_goodput._recording.contexts import PhaseContext
 from otel_goodput._recording.fast_span import FastSpan
 from otel_goodput._recording.loading import Proxy, begin_pass
 from otel_goodput._recording.tracer import PhaseTracer
+from otel_goodput._recording.turns import Turns
 from otel_goodput._runtime.guard import contain
-from otel_goodput.semconv import GOODPUT_PHASE, Phase
+from otel_goodput._text.redact import redacting_logger
+from otel_goodput.semconv import GOODPUT_BLOCKING, GOODPUT_PHASE, Phase
+
+logger = redacting_logger("otel_goodput")
 
 T = TypeVar("T")
+
+SITE: Final = "PyTorch loop"
 AWAY: Final = 2  # steps of the optimizer outside of all passes, after which loaders do not delimit steps any more
+
+
+def install(tracer: PhaseTracer) -> Callable[[], None] | None:
+    """Record what loops of PyTorch do from now on. Return what ends it, or None while PyTorch is being imported."""
+    torch: Any = sys.modules.get("torch")
+    loader = getattr(sys.modules.get("torch.utils.data"), "DataLoader", None)
+    optimizers: Any = sys.modules.get("torch.optim.optimizer")
+    module = getattr(getattr(torch, "nn", None), "Module", None)
+    if loader is None or optimizers is None or module is None or not hasattr(torch, "Tensor"):
+        return None
+    version = getattr(torch, "__version__", "")
+    before, after = (getattr(optimizers, f"register_optimizer_step_{when}_hook", None) for when in ("pre", "post"))
+    if before is None or after is None:
+        logger.info("loops of PyTorch %s are not recorded: its optimizers have no hooks", version)
+        return lambda: None
+    loop = TorchLoop(tracer, torch.is_grad_enabled)
+    handles = [
+        before(lambda optimizer, args, kwargs: loop.before_optimizer(optimizer)),
+        after(lambda optimizer, args, kwargs: loop.after_optimizer(optimizer)),
+    ]
+    undo = [
+        *(handle.remove for handle in handles),
+        _wrap_passes(loader, loop),
+        wrap(module, "eval", lambda model, *_: lambda *_: loop.eval_mode(model), SITE),
+        wrap(torch.Tensor, "backward", lambda *_: loop.before_backward(), SITE),
+        wrap(module, "train", lambda _, args, kwargs: loop.mode_changes(args, kwargs), SITE),
+        loop.remove,
+    ]
+    logger.info("loops of PyTorch %s are recorded by their loaders and optimizers", version)
+
+    def remove() -> None:
+        while undo:
+            undo.pop()()
+
+    return remove
+
+
+def _wrap_passes(loader: Any, loop: TorchLoop) -> Callable[[], None]:
+    original = vars(loader)["__iter__"]
+
+    @wraps(original)
+    def __iter__(self: Any) -> Iterator[Any]:
+        return loop.pass_over(self, lambda: original(self), sys._getframe(1))
+
+    def unwrap() -> None:
+        if vars(loader)["__iter__"] is __iter__:
+            loader.__iter__ = original
+
+    loader.__iter__ = __iter__
+    return unwrap
 
 
 class TorchLoop:
@@ -40,13 +101,17 @@ class TorchLoop:
     def __init__(self, tracer: PhaseTracer, grad: Callable[[], bool]) -> None:
         self._tracer = tracer
         self._grad = grad
+        self._spans = tracer.spans
+        self._turns, self._place = Turns(tracer), departure.Place()
         self._thread = 0  # that of the first step; 0 before
         self._optimizer: Callable[[], Any] = lambda: None
         self._others = 0  # steps of other optimizers since the last one of the optimizer that counts
         self._step: FastSpan | None = None
         self._stepped = False  # the optimizer has, in the open step
         self._arrived = 0  # when the first batch came of which it is not known whether it belongs to a step, ns
+        self._backward = 0  # when the first backward() of the first step began, ns
         self._by_loader = False
+        self._several = False  # the optimizer steps several times with one batch
         self._away = 0  # steps of the optimizer outside of passes
         self._passes = 0  # that are open, with gradients
         self._loaders: WeakSet[Any] = WeakSet()  # that the loop was seen to train with
@@ -54,7 +119,7 @@ class TorchLoop:
         self._mode = False  # the evaluation is one from eval() to train()
         self._trained_in_eval = False
         self.removed = False
-        tracer.hooks.give_way = self.give_way
+        tracer.hooks.at_others_steps(self.give_way)
 
     def remove(self) -> None:
         """Record nothing more."""
@@ -75,9 +140,14 @@ class TorchLoop:
 
     def _in_a_phase(self) -> bool:
         """Whether the user, or another integration, has opened a phase around the caller."""
-        for span in tuple(self._tracer.spans.phases.values()):
-            phase = (span.attributes or {}).get(GOODPUT_PHASE)
-            if phase not in (Phase.JOB, None) and not (self._evaluation is not None and phase == Phase.CUSTOM):
+        phases = self._tracer.spans.phases
+        if len(phases) == 1 and self._tracer.traces.job_key in phases:
+            return False
+        for span in tuple(phases.values()):
+            attributes = span.attributes or {}
+            phase = attributes.get(GOODPUT_PHASE)
+            ours = phase == Phase.JOB or (self._evaluation is not None and phase == Phase.CUSTOM)
+            if not ours and attributes.get(GOODPUT_BLOCKING) is not False:
                 return True
         return False
 
@@ -95,14 +165,17 @@ class TorchLoop:
         self._step = step = tracer.step(tracer.next_number(), at if late else None)
         step.numbered = False
         self._stepped, self._arrived, self._thread = False, 0, get_ident()
+        step.loop = self._place
         step.open(at)
+        if not late:
+            self._turns.follow(step)
 
     def _end_step(self, at: int) -> None:
         step, self._step = self._step, None
         if step is not None:
             step.close(at)
 
-    def _leave_step(self, at: int) -> None:
+    def _leave_step(self, at: int, failed: bool = False) -> None:
         """End the open step before its end: it is done if the optimizer has stepped in it; else its work decides."""
         step, self._step = self._step, None
         self._arrived = 0
@@ -111,27 +184,42 @@ class TorchLoop:
         if self._stepped:
             step.close(at)
         else:
-            step.abandon(at, left=True, took=None if self._by_loader else 0)
+            whole = self._by_loader and not self._several
+            step.abandon(at, failed=failed, left=not failed, took=None if whole else 0)
+
+    def before_backward(self) -> None:
+        """Gradients are computed; return nothing to be called after it."""
+        if not self._backward and not self._thread and self._active():
+            self._backward = self._tracer.clock()
 
     def before_optimizer(self, optimizer: Any) -> None:
         """The optimizer begins to step."""
         try:
+            step = self._step
+            if step is not None and step is self._spans.step and not self._stepped and self._evaluation is None:
+                return
             if not self._active() or self._others_step():
                 return
             if self._evaluation is not None:
                 self._trained_in_eval = self._trained_in_eval or self._mode
                 self._end_evaluation()
+            now = self._tracer.clock()
             if self._step is None:
                 self._by_loader = self._by_loader or bool(self._arrived)
-                now = self._tracer.clock()
-                self._begin_step(self._arrived or now, late=bool(self._arrived))
+                begun = self._arrived or (0 if self._thread else self._backward)
+                self._begin_step(begun or now, late=bool(begun))
+            elif self._stepped and self._optimizer() is optimizer:
+                self._several = True
+                self._end_step(now)
+                self._begin_step(now)
         except Exception as error:
             contain("optimizer step", error)
 
     def after_optimizer(self, optimizer: Any) -> None:
         """The optimizer has stepped."""
         try:
-            if self._step is None or not self._active() or self._step is not self._tracer.open_step:
+            step = self._step
+            if step is None or step is not self._spans.step or get_ident() != self._thread:
                 return
             if self._optimizer() is not optimizer:
                 self._others += 1
@@ -140,78 +228,87 @@ class TorchLoop:
                 self._optimizer = ref(optimizer)
             self._others = 0
             self._stepped = True
-            if self._passes:
+            if self._by_loader and self._passes:
                 self._away = 0
-                return
-            self._away += 1
-            if self._by_loader and self._away >= AWAY:
-                self._by_loader = False
+                if not self._several:
+                    return
+            else:
+                self._away += 1
+                self._by_loader = self._by_loader and self._away < AWAY
             now = self._tracer.clock()
             self._end_step(now)
-            if not self._by_loader:
+            if self._several or not self._by_loader:
                 self._begin_step(now)
         except Exception as error:
             contain("optimizer step", error)
 
     # --- passes over loaders ------------------------------------------------------------------------------------------
 
-    def pass_over(self, loader: Any, begin: Callable[[], Iterator[T]]) -> Iterator[T]:
-        """Begin a pass over `loader` by `begin`, and return it; wrapped, if it may be recorded."""
-        tracer = self._tracer
+    def pass_over(self, loader: Any, begin: Callable[[], Iterator[T]], frame: FrameType) -> Iterator[T]:
+        """Begin a pass over `loader` by `begin`, for `frame`, and return it; wrapped, if it may be recorded."""
+        tracer, place = self._tracer, (frame.f_code, frame.f_lasti)
         try:
             if not self._active() or tracer.spans.loading() or self._in_a_phase():
                 return begin()
-            if self._grad():
-                self._close_before(tracer.clock())
-            else:
+            if not self._grad() or (self._mode and loader not in self._loaders):
                 self._evaluate()
-                return Pass(self, loader, begin(), evaluates=True)
+                return Pass(self, loader, begin(), place, evaluates=True)
+            self._ask(tracer.clock())
         except Exception as error:
             contain("data loader", error)
             return begin()
-        return Pass(self, loader, begin_pass(lambda: tracer, begin), evaluates=False)
+        return Pass(self, loader, begin_pass(lambda: tracer, begin), place, evaluates=False)
 
-    def _close_before(self, now: int) -> None:
-        """End the step whose optimizer has stepped, and the evaluation, because a batch is asked for at `now`."""
-        self._end_evaluation()
-        if self._step is not None and self._stepped:
-            self._end_step(now)
+    def _ask(self, now: int) -> None:
+        """End the evaluation, and the step whose optimizer has stepped, because a batch is asked for at `now` (ns)."""
+        if self._evaluation is not None:
+            self.evaluated()
+        if self._by_loader and (self._stepped or self._several):
+            self._leave_step(now)
 
-    def ask(self) -> FastSpan | None:
-        """A batch is asked for; return the load, or None if none is recorded."""
+    def ask(self, *, trains: bool) -> FastSpan | None:
+        """A batch is asked for, of a loader that `trains`; return the load, or None if none is recorded."""
         tracer = self._tracer
         if not self._active() or tracer.spans.loading() or not self._grad() or self._in_a_phase():
             return None
-        now = tracer.clock()
-        if self._by_loader or not self._stepped:
-            self._close_before(now)
+        now, step = tracer.clock(), self._step
+        if trains and self._stepped and not self._several and step is not None and self._evaluation is None:
+            load = self._turns.load(step, step.step + 1, now)
+            if load is not None:
+                self._step = None
+                return load
+        self._ask(now)
         load = tracer.load()
         load.open(now)
         return load
 
-    def came(self, load: FastSpan, loader: Any) -> None:
+    def came(self, load: FastSpan, *, trains: bool) -> None:
         """The batch is there that `load` waited for."""
+        if self._step is None and trains and (step := self._turns.step(load, load.step)) is not None:
+            self._step, self._stepped = step, False
+            return
         now = self._tracer.clock()
         load.close(now)
         if self._step is None and not self._others_step():
-            if self._by_loader and loader in self._loaders:
+            if trains:
                 self._begin_step(now)
             elif not self._arrived:
                 self._arrived = now
 
-    def ended(self) -> None:
-        """A pass with gradients is over."""
+    def ended(self, failed: bool) -> None:
+        """A pass with gradients is over, or an error has left it."""
         self._arrived = 0
         if self._by_loader and self._active():
-            self._leave_step(self._tracer.clock())
+            self._leave_step(self._tracer.clock(), failed)
 
     def open_pass(self, change: int) -> None:
         self._passes = max(0, self._passes + change)
 
-    def learn(self, loader: Any) -> None:
-        """If the optimizer steps with the batches of `loader`, the next ones begin steps."""
-        if self._by_loader and self._stepped:
+    def trains_with(self, loader: Any, *, known: bool) -> bool:
+        """Whether the batches of `loader` begin steps: if it is `known`, or the optimizer steps with them now."""
+        if not known and self._by_loader and self._stepped:
             self._loaders.add(loader)
+        return self._by_loader and (known or loader in self._loaders)
 
     # --- evaluations --------------------------------------------------------------------------------------------------
 
@@ -245,10 +342,11 @@ class TorchLoop:
             self._evaluate()
             self._mode = True
 
-    def train_mode(self) -> None:
-        """A model was put into training mode."""
-        if self._mode:
-            self.evaluated()
+    def mode_changes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Done | None:
+        """A model is put into another mode; return what is done once it is."""
+        if not self._mode or not (args[0] if args else kwargs.get("mode", True)):
+            return None
+        return lambda *_: self.evaluated()
 
 
 def _holds(model: Any, optimizer: Any) -> bool:
@@ -263,12 +361,16 @@ def _holds(model: Any, optimizer: Any) -> bool:
 class Pass(Proxy[T]):
     """One pass over a loader, on the thread that trains. Passes for the iterator that it wraps."""
 
-    __slots__ = ("_evaluates", "_loader", "_loop", "_open")
+    __slots__ = ("_evaluates", "_loader", "_loop", "_open", "_place", "_trains")
     _loop: TorchLoop
 
-    def __init__(self, loop: TorchLoop, loader: Any, batches: Iterator[T], *, evaluates: bool) -> None:
+    def __init__(
+        self, loop: TorchLoop, loader: Any, batches: Iterator[T], place: tuple[CodeType, int], *, evaluates: bool
+    ) -> None:
         super().__init__(lambda: None, batches)
-        for name, value in (("_loop", loop), ("_loader", loader), ("_evaluates", evaluates), ("_open", True)):
+        members = {"_loop": loop, "_loader": loader, "_evaluates": evaluates, "_place": place}
+        members |= {"_open": True, "_trains": False}
+        for name, value in members.items():
             object.__setattr__(self, name, value)
         if not evaluates:
             loop.open_pass(1)
@@ -278,11 +380,13 @@ class Pass(Proxy[T]):
 
     def __next__(self) -> T:
         batches: Iterator[T] = self._batches
-        loop, load = self._loop, None
+        loop, load, trains = self._loop, None, self._trains
         try:
             if not self._evaluates:
-                loop.learn(self._loader)
-                load = loop.ask()
+                if loop.trains_with(self._loader, known=trains) != trains:
+                    trains = not trains
+                    object.__setattr__(self, "_trains", trains)
+                load = loop.ask(trains=trains)
         except Exception as error:
             contain("data loader", error)
         try:
@@ -292,7 +396,7 @@ class Pass(Proxy[T]):
             raise
         try:
             if load is not None:
-                loop.came(load, self._loader)
+                loop.came(load, trains=trains)
         except Exception as error:
             contain("data loader", error)
         return batch
@@ -308,11 +412,11 @@ class Pass(Proxy[T]):
                 self._loop.evaluated()
             else:
                 self._loop.open_pass(-1)
-                if not failed:
-                    self._loop.ended()
+                self._loop.ended(failed)
         except Exception as error:
             contain("data loader", error)
 
     def __del__(self) -> None:
-        if self._open and not sys.is_finalizing():
-            self._over(None, failed=False)
+        if getattr(self, "_open", False) and not sys.is_finalizing():
+            failed, _ = departure.way_left(*self._place)
+            self._over(None, failed=failed)

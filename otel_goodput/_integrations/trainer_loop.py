@@ -73,6 +73,7 @@ class TrainerLoop:
         with containing("a trainer's begin"):
             tracer = self._find()
             if tracer is not None and not tracer.closed and tracer not in _training:
+                tracer.hooks.give_way(True)
                 tracer.jobs.of_trainer = True
                 _training[tracer] = self
                 self._ahead = None

@@ -132,6 +132,10 @@ class ProfiledSteps:
 Work = Callable[[], None]
 
 
+def _nothing_of(_: bool) -> None:
+    """Do nothing."""
+
+
 class Hooks:
     """The callbacks of one recorder; what is None or `nothing` has not been registered.
 
@@ -141,6 +145,8 @@ class Hooks:
         changed: called when a loop's turns are to be reported or annotated from now on, see `watched`.
         profiling: returns whether the profiler is recording; if not, steps are not annotated.
         settle: ends compilations whose end is never reported; called before figures are read.
+        give_way: called when the job ends, or when somebody opens steps: whoever opens steps on its own ends the open
+            one. With whether this is not due to an error.
         before_phase: called when a phase other than a step, load or part begins; looks for libraries imported since.
         files: the files of checkpoints that the run has saved.
         recompiled: why a function was last compiled again, by its name, as far as its compiler tells.
@@ -156,6 +162,7 @@ class Hooks:
         self.changed: Work = nothing
         self.profiling: Callable[[], bool] = bool
         self.settle: Work = nothing
+        self.give_way: Callable[[bool], None] = _nothing_of
         self.before_phase: Work = nothing
         self.files = SavedFiles()
         self.recompiled: dict[str, str] = {}
@@ -181,6 +188,9 @@ class Hooks:
     def watched(self) -> bool:
         """Whether the turns of a loop are reported to the device clock, or may be annotated."""
         return self.annotate is not None or (self.device is not None and self.device.awake)
+
+    def at_others_steps(self, give_way: Callable[[bool], None]) -> None:
+        self.give_way = give_way
 
     def before_figures(self, settle: Work) -> None:
         self.settle = settle

@@ -373,6 +373,7 @@ class StepLine:
 
     def end_inner(self, *, left: bool) -> None:
         """End the open blocking steps, loads and parts, because the job ends; `left`: not by an exception."""
+        self.hooks.give_way(left)
         now = self.clock()
         for span in reversed(list(self.spans.short.values())):
             if span.blocks:
@@ -403,6 +404,8 @@ class StepLine:
 
         `place` is the file and the line that begins it: a loop that is begun there again is the same.
         """
+        if self.blocks(None):
+            self.hooks.give_way(True)
         self.handled = id(handled)
         if place not in self._loops and len(self._loops) < MOST_LOOPS:
             self._loops[place] = len(self._loops) + 1

@@ -32,6 +32,7 @@ NO_FILES = {
     ("_recording.step_loop", "open"),
     ("_recording.fast_span", "open"),
     ("_recording.loading", "open"),
+    ("_integrations.torch_data", "open"),
     ("_integrations.trainer_loop", "open"),
     ("_viewer.watch", "open"),
     ("exporters.registry", "open"),
