@@ -50,12 +50,13 @@ class TrainerLoop:
         self._part: FastSpan | None = None
         self._ahead: int | None = None  # of the framework's numbers; None: no step has begun in this training
         self._evaluating = False
+        self._recording: PhaseTracer | None = None  # the recorder of the training that this loop is in
 
     @property
     def tracer(self) -> PhaseTracer | None:
         """The recorder, if this loop is the one that trains; else None."""
         tracer = self._find()
-        return tracer if tracer is not None and _training.get(tracer) is self else None
+        return tracer if tracer is self._recording else None
 
     @property
     def free(self) -> bool:
@@ -66,7 +67,7 @@ class TrainerLoop:
     def recorder(self) -> PhaseTracer | None:
         """The recorder, unless another loop trains."""
         tracer = self._find()
-        return tracer if tracer is not None and _training.get(tracer, self) is self else None
+        return tracer if tracer is self._recording or tracer is None or tracer not in _training else None
 
     def begin(self) -> None:
         """Training begins, unless another loop is training already."""
@@ -75,7 +76,7 @@ class TrainerLoop:
             if tracer is not None and not tracer.closed and tracer not in _training:
                 tracer.hooks.give_way(True)
                 tracer.jobs.of_trainer = True
-                _training[tracer] = self
+                _training[tracer], self._recording = self, tracer
                 self._ahead = None
 
     def end(self, error: BaseException | None = None) -> None:
@@ -83,8 +84,12 @@ class TrainerLoop:
         with containing("a trainer's end"):
             self.end_step(error)
             if (tracer := self.tracer) is not None:
-                del _training[tracer]
+                self._leave(tracer)
                 (_failed.discard if error is None else _failed.add)(tracer)
+
+    def _leave(self, tracer: PhaseTracer) -> None:
+        self._recording = None
+        _training.pop(tracer, None)
 
     def begin_step(self, number: int | None) -> None:
         """A step of the optimizer begins; None: the next one, of a framework that does not count them."""
@@ -221,7 +226,7 @@ class TrainerLoop:
         finally:
             self._evaluating = False
             if alone and (tracer := self.tracer) is not None:
-                del _training[tracer]
+                self._leave(tracer)
 
     def save(self, number: int | None, *, durable: bool = True) -> AbstractContextManager[Any]:
         """Return the phase of saving a checkpoint after so many steps, unless another loop trains, or it is open."""

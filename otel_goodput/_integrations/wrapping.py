@@ -26,31 +26,14 @@ def wrap(owner: Any, name: str, before: Before, site: str) -> Callable[[], None]
         before: called with the object and the arguments.
         site: what is at work, for the log.
     """
-    original = getattr(owner, name)
+    original, at = getattr(owner, name), f"{site} {name}"
 
     @functools.wraps(original)
     def wrapped(this: Any, *args: Any, **kwargs: Any) -> Any:
         done: Done | None = None
-        with containing(f"{site} {name}"):
+        with containing(at):
             done = before(this, args, kwargs)
-        return _call(original, (this, *args), kwargs, done, f"{site} {name}")
-
-    return _put(owner, name, wrapped)
-
-
-def wrap_result(owner: Any, name: str, change: Callable[[Any, Any], Any], site: str) -> Callable[[], None]:
-    """Wrap a method: return what `change` makes of its object and its result, or its result if that fails.
-
-    Returns what unwraps it.
-    """
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def wrapped(this: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(this, *args, **kwargs)
-        with containing(f"{site} {name}"):
-            return change(this, result)
-        return result
+        return _call(original, (this, *args), kwargs, done, at)
 
     return _put(owner, name, wrapped)
 
@@ -76,14 +59,14 @@ def wrap_function(modules: Sequence[Any], name: str, before: Before, site: str) 
 
     The first of `modules` is the one that defines it, so that it can be pickled. `before` gets None as the object.
     """
-    original = getattr(modules[0], name)
+    original, at = getattr(modules[0], name), f"{site} {name}"
 
     @functools.wraps(original)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         done: Done | None = None
-        with containing(f"{site} {name}"):
+        with containing(at):
             done = before(None, args, kwargs)
-        return _call(original, args, kwargs, done, f"{site} {name}")
+        return _call(original, args, kwargs, done, at)
 
     holders = [module for module in modules if getattr(module, name, None) is original]
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from weakref import WeakSet
 
 from otel_goodput._integrations.trainer_loop import TrainerLoop
-from otel_goodput._integrations.wrapping import Done, within, wrap, wrap_result
+from otel_goodput._integrations.wrapping import Done, within, wrap, wrap_iterator
 from otel_goodput._recording.loading import Loads
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import contain, containing
@@ -82,14 +82,14 @@ class Steps:
             self.loop.drop_step(idle=True)
         self.complete()
 
-    def hand(self, loader: Any) -> None:
-        """The loop gets a batch of `loader`."""
+    def hand(self, dataset: int) -> None:
+        """The loop gets a batch of the dataset with this id."""
         tracer = self.loop.recorder
         # A thread that loads ahead, or somebody's own steps.
         if tracer is None or not tracer.blocks(None) or tracer.spans.loading():
             return
-        self._dataset = _dataset(loader)
-        if self._dataset not in self._trained and (self._trained or self._dataset in self._others):
+        self._dataset = dataset
+        if dataset not in self._trained and (self._trained or dataset in self._others):
             return
         if self.loop.stepping:
             self.loop.begin_part(MICRO_BATCH)
@@ -98,10 +98,10 @@ class Steps:
         self.loop.begin_step(None)
         self._on_trial = True
 
-    def over(self, loader: Any, *, left: bool = False) -> None:
-        """A pass over `loader` is over, at its end, or because the loop was `left`."""
+    def over(self, dataset: int, *, left: bool = False) -> None:
+        """A pass over a dataset is over, at its end, or because the loop was `left`."""
         self.ask()
-        if _dataset(loader) in self._trained:
+        if dataset in self._trained:
             if left:
                 self.loop.drop_step(idle=None)
             if not self.loop.stepping:
@@ -111,9 +111,11 @@ class Steps:
 
     def train(self) -> None:
         """Something is done with the batch that is done in training only."""
-        self._on_trial = False
-        self._trained.add(self._dataset)
+        if self._on_trial:
+            self._on_trial = False
+            self._trained.add(self._dataset)
         if not self.loop.stepping and self.loop.free:
+            self._trained.add(self._dataset)
             self.loop.begin()
             self.loop.begin_step(None)
 
@@ -122,10 +124,10 @@ class Steps:
         self.loop.end_step(error)
         self._stepped = None
 
-    def step(self, optimizer: Any, *, alone: bool) -> None:
-        """A prepared optimizer has taken its step; it is the only one if it is `alone`."""
+    def step(self, optimizer: Any) -> None:
+        """A prepared optimizer has taken its step."""
         self._stepped = id(optimizer)
-        if alone or self._last == self._stepped:
+        if self._last == self._stepped or _alone():
             self.complete()
 
     def complete(self) -> None:
@@ -153,16 +155,13 @@ class Steps:
         return within(self.loop.restore(label))
 
 
-def _dataset(loader: Any) -> int:
-    """The id of a loader's dataset: a loader that skips batches has the same."""
-    return id(getattr(loader, "dataset", loader))
-
-
 class Pass:
     """One pass over a prepared loader."""
 
     def __init__(self, steps: Steps, loader: Any, batches: Iterator[Any]) -> None:
-        self._steps, self._loader, self._batches = steps, loader, batches
+        self._steps, self._batches = steps, batches
+        # Another loader of the same, such as one that skips batches, has the same dataset.
+        self._dataset = id(getattr(loader, "dataset", loader))
         self._loads: Iterator[Any] = Loads(lambda: steps.loop.recorder, batches)
         self._over = False
 
@@ -180,7 +179,7 @@ class Pass:
             self._end(left=False)
             raise
         try:
-            self._steps.hand(self._loader)
+            self._steps.hand(self._dataset)
         except Exception as error:
             contain("accelerate", error)
         return batch
@@ -189,7 +188,7 @@ class Pass:
         if not self._over:
             self._over = True
             with containing("accelerate"):
-                self._steps.over(self._loader, left=left)
+                self._steps.over(self._dataset, left=left)
 
     def __getattr__(self, name: str) -> Any:
         if name == "_batches":  # it is being copied
@@ -253,7 +252,7 @@ def attach() -> bool:
             _attached.methods.append(wrap(accelerator, name, before, "accelerate"))
         _attached.methods.append(wrap(optimizer, "step", _step, "accelerate"))
         for loader in filter(None, loaders):
-            _attached.methods.append(wrap_result(loader, "__iter__", _pass, "accelerate"))
+            _attached.methods.append(wrap_iterator(loader, "__iter__", _pass, "accelerate"))
         logger.info("accelerate %s: recording loops with an Accelerator", version)
     return True
 
@@ -282,7 +281,7 @@ def _step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Done
         if error is not None:
             steps.fail(error)
         elif optimizer.gradient_state.sync_gradients:
-            steps.step(optimizer, alone=_alone())
+            steps.step(optimizer)
 
     return done
 
