@@ -5,10 +5,15 @@ They configure nothing: ``goodput.configure("name")`` is the user's line, and wi
 
 from __future__ import annotations
 
-from otel_goodput import api
-from otel_goodput._integrations.trainer_loop import TrainerLoop
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from otel_goodput._integrations.trainer_loop import TrainerLoop
 
 
 def new_loop() -> TrainerLoop:
     """Return a loop of the recorder that ``configure()`` makes, now or later."""
+    from otel_goodput import api  # only now: a framework that looks into `_doors` imports this package, too
+    from otel_goodput._integrations.trainer_loop import TrainerLoop
+
     return TrainerLoop(api._find)
