@@ -1,12 +1,12 @@
 """Keras 3: ``model.fit(…, callbacks=[GoodputCallback()])``.
 
 Keras calls ``on_train_batch_begin`` before it fetches the batch, and does not call ``on_train_batch_end`` if there is
-none left. So the callback marks the calls of ``fit`` that are recorded, and the rest is seen where it happens: a step is
-the model's ``train_function`` from when it has its batch on, a load is the ``next`` of the epoch's iterator. A step is
-one batch, with JAX also if ``compile(steps_per_execution=N)`` has several of them done in one call.
+none left. So the callback marks the calls of ``fit`` that are recorded, and the rest is seen where it happens: a step
+is the model's ``train_function`` from when it has its batch on, a load is the ``next`` of the epoch's iterator. A step
+is one batch, with JAX also if ``compile(steps_per_execution=N)`` has several of them done in one call.
 
-Steps are counted over all epochs. Keras always resumes at the begin of an epoch; if the backup was made in the middle of
-it, Keras repeats the batches before. So the numbers go back to that begin, and what is repeated is lost progress.
+Steps are counted over all epochs. Keras always resumes at the begin of an epoch; if the backup was made in the middle
+of it, Keras repeats the batches before. So the numbers go back to that begin, and what is repeated is lost progress.
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ from weakref import ref
 
 from otel_goodput._integrations.wrapping import Before, Done, within, wrap
 from otel_goodput._recording.tracer import PhaseTracer
-from otel_goodput._runtime.guard import containing, logger, report_once
+from otel_goodput._runtime.guard import containing, report_once
+from otel_goodput._text.redact import redacting_logger
 from otel_goodput.integrations import new_loop
 
 __all__ = ["GoodputCallback"]
 
-keras = import_module("keras")
+logger = redacting_logger("otel_goodput")
+
+keras: Any = import_module("keras")
+_Callback: Any = keras.callbacks.Callback
 
 KNOWN: Final = "3"  # major version
 CALLBACKS: Final = 5  # place among the arguments of fit()
@@ -45,7 +49,7 @@ METADATA: Final = "training_metadata.json"  # what BackupAndRestore writes next 
 _loop = new_loop()  # of all callbacks: one call of fit at a time is recorded
 
 
-class GoodputCallback(keras.callbacks.Callback):  # type: ignore[misc]
+class GoodputCallback(_Callback):  # type: ignore[misc]
     """Records the calls of ``fit`` that it is given to: steps, loads, validation, checkpoints."""
 
     async_safe = True  # Keras may go on calling the others' methods in a thread
@@ -90,6 +94,7 @@ class _Fit:
         self._restored = False
         self._repeated = 0  # batches of the epoch that the restored backup has, and that Keras will repeat
         self._function: tuple[Any, Any] = (None, None)  # the train function and its wrapper
+        self._preparing: Done | None = None
 
     @property
     def here(self) -> bool:
@@ -99,9 +104,16 @@ class _Fit:
     def begin(self) -> None:
         _Fit.now, _Fit.latest = self, ref(self.model)
         _loop.begin()
+        self._preparing = within(_loop.preparation())
+
+    def _prepared(self, error: BaseException | None = None) -> None:
+        preparing, self._preparing = self._preparing, None
+        if preparing is not None:
+            preparing(None, error)
 
     def end(self, error: BaseException | None) -> None:
         _Fit.now = None
+        self._prepared(error)
         _loop.end(error)
         original, wrapper = self._function
         if wrapper is not None and self.model.train_function is wrapper:
@@ -112,10 +124,13 @@ class _Fit:
         self._restored, self._repeated = True, 0
         metadata = Path(str(path)).with_name(METADATA)
         if metadata.exists():
-            batch = int(json.loads(metadata.read_text(encoding="utf-8"))["batch"])  # the last one; 0: the epoch was over
+            batch = int(
+                json.loads(metadata.read_text(encoding="utf-8"))["batch"]
+            )  # the last one; 0: the epoch was over
             self._repeated = batch + 1 if batch > 0 else 0
 
     def begin_epoch(self, epoch: int, batches: int | None) -> None:
+        self._prepared()
         if self.number < 0 and (tracer := _loop.tracer) is not None:
             resumed = self._restored or tracer.begun < 0
             self.number = self._begins_at(epoch, batches) if resumed else tracer.next_number()
