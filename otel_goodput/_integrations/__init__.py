@@ -30,6 +30,9 @@ LIBRARIES: Final = {
     "transformers": ("transformers.trainer", f"{TRAINERS}.transformers"),
     "accelerate": ("accelerate.accelerator", f"{TRAINERS}.accelerate"),
     "ray": ("ray.train", f"{TRAINERS}.ray"),
+    "keras": ("keras", f"{TRAINERS}.keras"),
+    "lightning": ("lightning.pytorch", f"{TRAINERS}.lightning"),
+    "pytorch_lightning": ("pytorch_lightning", f"{TRAINERS}.lightning"),
 }
 INSTALLING_S: Final = 1.0  # s that remove() waits for an installation under way
 

@@ -35,6 +35,12 @@ OTEL_GOODPUT_GCP_ENDPOINT: Final = EnvVar(
 OTEL_GOODPUT_EXIT_CODE: Final = EnvVar(
     "OTEL_GOODPUT_EXIT_CODE", "int", "", "exit status of the previous attempt, set by the launcher's script"
 )
+OTEL_GOODPUT_RUN_NAME: Final = EnvVar(
+    "OTEL_GOODPUT_RUN_NAME",
+    "string",
+    "",
+    "name of the job: with it, Lightning's trainers are recorded without a line in the program",
+)
 OTEL_GOODPUT_STRICT: Final = EnvVar(
     "OTEL_GOODPUT_STRICT", "bool", "false", "re-raise this package's own errors (for tests)"
 )

@@ -53,7 +53,15 @@ INTEGRATIONS: Final = (
     "kubernetes",
 )
 # What records steps and loads that nobody opens: only if it is named, or for `all`, as under `otel-goodput run`.
-TRAINERS: Final[tuple[str, ...]] = ("transformers", "accelerate", "torchtitan", "torch_data")
+TRAINERS: Final[tuple[str, ...]] = (
+    "transformers",
+    "accelerate",
+    "torchtitan",
+    "torch_data",
+    "keras",
+    "lightning",
+    "pytorch_lightning",
+)
 DIRECTORY: Final = "goodput"  # of the runs, in the working directory
 OWN: Final = "own"  # each step has a trace of its own
 STEP_TRACES: Final = ("shared", OWN)

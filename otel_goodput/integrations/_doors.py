@@ -9,8 +9,9 @@ import os
 import sys
 from typing import Any, Final
 
-RUN_NAME: Final = "OTEL_GOODPUT_RUN_NAME"
-INTEGRATIONS: Final = "OTEL_GOODPUT_INTEGRATIONS"
+from otel_goodput._settings.envvars import OTEL_GOODPUT_RUN_NAME, PREFIX
+
+INTEGRATIONS: Final = f"{PREFIX}INTEGRATIONS"
 
 
 def _left_out(name: str) -> bool:
@@ -22,7 +23,7 @@ def _recording() -> bool:
     api: Any = sys.modules.get("otel_goodput.api")
     if api is not None and api._find() is not None:
         return True
-    name = os.environ.get(RUN_NAME, "").strip()
+    name = os.environ.get(OTEL_GOODPUT_RUN_NAME.name, "").strip()
     if not name:
         return False
     from otel_goodput import api as loaded

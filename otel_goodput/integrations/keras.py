@@ -18,11 +18,12 @@ from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
 from threading import get_ident
-from typing import Any, Final
-from weakref import ref
+from typing import Any, ClassVar, Final
+from weakref import WeakSet
 
 from otel_goodput._integrations.wrapping import Before, Done, within, wrap
 from otel_goodput._recording.tracer import PhaseTracer
+from otel_goodput._runtime import files
 from otel_goodput._runtime.guard import containing, report_once
 from otel_goodput._text.redact import redacting_logger
 from otel_goodput.integrations import new_loop
@@ -82,7 +83,7 @@ class _Fit:
     """A call of fit that is recorded; `wrapped`: it is told when that returns."""
 
     now: _Fit | None = None
-    latest: Callable[[], Any] = staticmethod(lambda: None)  # the model that was fitted last
+    models: ClassVar[WeakSet[Any]] = WeakSet()  # that were fitted
 
     def __init__(self, model: Any, *, wrapped: bool = False) -> None:
         self.model = model
@@ -102,7 +103,8 @@ class _Fit:
         return self.thread == get_ident()
 
     def begin(self) -> None:
-        _Fit.now, _Fit.latest = self, ref(self.model)
+        _Fit.now = self
+        _Fit.models.add(self.model)
         _loop.begin()
         self._preparing = within(_loop.preparation())
 
@@ -124,9 +126,7 @@ class _Fit:
         self._restored, self._repeated = True, 0
         metadata = Path(str(path)).with_name(METADATA)
         if metadata.exists():
-            batch = int(
-                json.loads(metadata.read_text(encoding="utf-8"))["batch"]
-            )  # the last one; 0: the epoch was over
+            batch = int(json.loads(files.read_named(metadata))["batch"])  # the last one; 0: the epoch was over
             self._repeated = batch + 1 if batch > 0 else 0
 
     def begin_epoch(self, epoch: int, batches: int | None) -> None:
@@ -320,8 +320,8 @@ def _loads(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Done | 
 
 
 def _after(model: Any, phase: Callable[[], Any], *, first: bool = False) -> Done | None:
-    """Enter a phase outside of fit: of the model that was fitted last, or if it is the `first` thing before."""
+    """Enter a phase outside of fit: of a model that was fitted, or if it is the `first` thing before."""
     tracer = _loop.recorder
-    if tracer is None or not (_Fit.latest() is model or (first and tracer.begun < 0)):
+    if tracer is None or not (model in _Fit.models or (first and tracer.begun < 0)):
         return None
     return within(phase())

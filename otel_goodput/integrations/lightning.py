@@ -151,7 +151,7 @@ def _kind(cls: type) -> type:
     key = (cls, *bases)
     if (kind := _kinds.get(key)) is None:
         about = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
-        kind = _kinds[(cls, *bases)] = type(cls.__name__, (cls, *bases), about)
+        kind = _kinds[key] = type(cls.__name__, key, about)
     return kind
 
 
