@@ -23,6 +23,7 @@ STAND_INS = {
     "everyday.stand_ins.transformers_trainer": "transformers.trainer",
     "everyday.stand_ins.ray_train": "ray.train",
     "everyday.stand_ins.torchtitan_trainer": "torchtitan.trainer",
+    "everyday.stand_ins.keras_trainer": "keras.src.backend.jax.trainer",
     "everyday.stand_ins.logfire_tracer": "logfire._internal.tracer",
     "everyday.stand_ins.ddtrace_context": "ddtrace.internal.opentelemetry.context",
 }

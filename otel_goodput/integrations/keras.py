@@ -55,15 +55,10 @@ class GoodputCallback(_Callback):  # type: ignore[misc]
 
     async_safe = True  # Keras may go on calling the others' methods in a thread
 
-    def __init__(self) -> None:
-        super().__init__()
-        _attach()
-
     def on_train_begin(self, logs: Any = None) -> None:
         """Begin to record, if ``fit`` is not Keras' own, which has begun before."""
         with containing("keras"):
-            _attach()
-            if _Fit.now is None:
+            if _known and _Fit.now is None:
                 _Fit(self.model).begin()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -214,7 +209,7 @@ class _Epoch:
 # --- where Keras does it ----------------------------------------------------------------------------------------------
 
 _invited = True  # only calls of fit that have the callback are recorded
-_attached = False
+_known = False  # whether this version of Keras is
 
 
 def install(tracer: PhaseTracer) -> Callable[[], None] | None:
@@ -222,7 +217,6 @@ def install(tracer: PhaseTracer) -> Callable[[], None] | None:
     global _invited
     if not hasattr(sys.modules.get("keras"), "Model"):
         return None
-    _attach()
     _invited = False
 
     def remove() -> None:
@@ -233,14 +227,12 @@ def install(tracer: PhaseTracer) -> Callable[[], None] | None:
 
 
 def _attach() -> None:
-    """Wrap the methods by which Keras trains, once in a process."""
-    global _attached
+    """Wrap the methods by which Keras trains."""
+    global _known
     with containing("keras"):
-        if _attached:
-            return
-        _attached = True
         version = str(keras.__version__)
-        if version.partition(".")[0] != KNOWN:
+        _known = version.partition(".")[0] == KNOWN
+        if not _known:
             report_once("keras version", "Keras %s is not known, so its fit() is not recorded", version)
             return
         methods: dict[str, Before] = {"fit": _fits, "load_weights": _loads, **dict.fromkeys(SAVES, _saves)}
@@ -325,3 +317,6 @@ def _after(model: Any, phase: Callable[[], Any], *, first: bool = False) -> Done
     if tracer is None or not (model in _Fit.models or (first and tracer.begun < 0)):
         return None
     return within(phase())
+
+
+_attach()  # not later: a program looks up `model.fit` before it makes the callback that it passes
