@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -24,6 +25,7 @@ STAND_INS = {
     "everyday.stand_ins.ray_train": "ray.train",
     "everyday.stand_ins.torchtitan_trainer": "torchtitan.trainer",
     "everyday.stand_ins.keras_trainer": "keras.src.backend.jax.trainer",
+    "everyday.stand_ins.lightning_trainer": "lightning.pytorch.trainer.trainer",
     "everyday.stand_ins.logfire_tracer": "logfire._internal.tracer",
     "everyday.stand_ins.ddtrace_context": "ddtrace.internal.opentelemetry.context",
 }
@@ -56,6 +58,7 @@ def _differs(name: str, ours: Any, theirs: Any) -> Iterator[str]:
 
 def compare(name: str) -> str:
     """Compare a stand-in with the module that it replaces; returns "as the real one", or what differs."""
+    os.environ.setdefault("KERAS_BACKEND", "jax")  # by default it is TensorFlow, which is not installed
     try:
         real = importlib.import_module(STAND_INS[name])
     except ImportError as error:

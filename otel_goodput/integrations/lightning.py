@@ -297,9 +297,12 @@ def _record_passes(kind: Any) -> None:
         recorded = _Recorded.now
         if recorded is None or not recorded.here:
             return begin(self)
-        if recorded.stage != "train":
-            with containing("lightning"):
+        trains = recorded.stage == "train"
+        with containing("lightning"):
+            if not trains:
                 recorded.evaluates()  # its workers start now
+            trains = trains and self.iterables is recorded.trainer.train_dataloader  # not another trainer inside of it
+        if not trains:
             return begin(self)
         recorded.loader = self
         recorded.loads = recorded.loop.batches(iter(partial(following, self), recorded))  # it is never equal to a batch
