@@ -31,7 +31,37 @@ PROGRAMS: dict[str, Program] = {
     "changed in place": Program("programs/mutated.py", unrecorded=(LOAD,)),
     "flax NNX": Program("third_party/flax_nnx.py", ("200",), merged=SETTING_UP, needs=("flax",)),
     "Equinox": Program("third_party/equinox_cnn.py", ("150",), merged=SETTING_UP, needs=("equinox",)),
-    "Keras fit on JAX": Program("third_party/keras_fit.py", ("40",), merged=SETTING_UP, needs=("keras",)),
+    "Keras on JAX, killed": Program(
+        "third_party/keras_resumed.py",
+        ("jax", "epoch"),
+        endings=((signal.SIGKILL, 46),),
+        merged=SETTING_UP,
+        needs=("keras", "torch"),
+    ),
+    "Keras on PyTorch, killed": Program(
+        "third_party/keras_resumed.py",
+        ("torch", "7"),
+        endings=((signal.SIGKILL, 46),),
+        merged=SETTING_UP,
+        compiles=False,
+        needs=("keras", "torch"),
+    ),
+    "Lightning, killed": Program(
+        "third_party/lightning_resumed.py",
+        ("lightning.pytorch", "hand", "4"),
+        endings=((signal.SIGKILL, 17),),
+        merged=SETTING_UP,
+        compiles=False,
+        needs=("lightning",),
+    ),
+    "PyTorch Lightning by its door, killed": Program(
+        "third_party/lightning_resumed.py",
+        ("pytorch_lightning", "door", "1"),
+        endings=((signal.SIGKILL, 43),),
+        merged=SETTING_UP,
+        compiles=False,
+        needs=("pytorch_lightning",),
+    ),
     "Orbax, asynchronous, killed": Program(
         "third_party/orbax_async.py", endings=((signal.SIGKILL, 90),), merged=SETTING_UP, needs=("orbax.checkpoint",)
     ),

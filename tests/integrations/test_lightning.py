@@ -61,16 +61,17 @@ class Module:
         time.sleep(self.test)
 
 
-@pytest.fixture(params=PACKAGES)
+@pytest.fixture
 def pl(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     with monkeypatch.context() as patch:
         for name in PACKAGES:
             for module in lightning_trainer.prepare(name):
                 patch.delitem(sys.modules, module, raising=False)
-        for name, made in lightning_trainer.prepare(request.param).items():
+        package = getattr(request, "param", PACKAGES[0])
+        for name, made in lightning_trainer.prepare(package).items():
             patch.setitem(sys.modules, name, made)
         patch.delitem(sys.modules, OURS, raising=False)
-        yield sys.modules[request.param]
+        yield sys.modules[package]
     sys.modules.pop(OURS, None)
 
 
@@ -98,6 +99,7 @@ def counts() -> tuple[int, int]:
     return totals.kept, totals.lost
 
 
+@pytest.mark.parametrize("pl", PACKAGES, indirect=True)
 def test_each_second_is_where_it_belongs(pl: Any, callback: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     class Logs(pl.Callback):  # type: ignore[misc,name-defined]
         def on_train_batch_end(self, *_: object) -> None:
@@ -231,6 +233,7 @@ def test_fabric_may_call_it_with_anything(pl: Any, callback: Any, start: Any) ->
     assert counts() == (0, 0)
 
 
+@pytest.mark.parametrize("pl", PACKAGES, indirect=True)
 def test_without_a_line_each_trainer_is_recorded_once(pl: Any, start: Any) -> None:
     start(integrations=pl.__name__.partition(".")[0])
     with goodput.job():
