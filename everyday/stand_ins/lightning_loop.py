@@ -28,7 +28,7 @@ class Loop:
     loader: Any
 
     @staticmethod
-    def found() -> list[Any]:
+    def external() -> list[Any]:
         """As ``_load_external_callbacks``; a test replaces it."""
         return []
 

@@ -14,7 +14,7 @@ from everyday.stand_ins.lightning_loop import Loop
 
 class Trainer(Loop):
     def __init__(self, **kwargs: Any) -> None:
-        self.callbacks: list[Any] = [*kwargs.get("callbacks", ()), *self.found()]
+        self.callbacks: list[Any] = [*kwargs.get("callbacks", ()), *self.external()]
         self.max_epochs: int = kwargs.get("max_epochs", 1)
         self.max_steps: int = kwargs.get("max_steps", -1)
         self.accumulate_grad_batches: int = kwargs.get("accumulate_grad_batches", 1)

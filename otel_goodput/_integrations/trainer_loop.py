@@ -53,12 +53,6 @@ class TrainerLoop:
         self._recording: PhaseTracer | None = None  # the recorder of the training that this loop is in
 
     @property
-    def recorder(self) -> PhaseTracer | None:
-        """The recorder, whoever trains; None if nothing records."""
-        tracer = self._find()
-        return None if tracer is None or tracer.closed else tracer
-
-    @property
     def tracer(self) -> PhaseTracer | None:
         """The recorder, if this loop is the one that trains; else None."""
         tracer = self._find()

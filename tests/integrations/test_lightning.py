@@ -262,7 +262,7 @@ GROUPS = [f"{name}.callbacks_factory" for name in (*PACKAGES, "lightning.fabric"
 def test_the_door_opens_if_a_run_is_recorded(
     pl: Any, callback: Any, start: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lightning_trainer.Trainer, "found", staticmethod(_doors.lightning_callbacks))
+    monkeypatch.setattr(lightning_trainer.Trainer, "external", staticmethod(_doors.lightning_callbacks))
     assert pl.Trainer().callbacks == []
     start()
     pl.Trainer(callbacks=[callback()]).fit(Module(), Slow())
