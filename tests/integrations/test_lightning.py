@@ -195,14 +195,19 @@ def test_an_exception_ends_the_recording(pl: Any, callback: Any, start: Any) -> 
     assert counts()[0] == EPOCH  # it trains again from the begin
 
 
-def test_a_trainer_inside_of_a_trainer_is_not_recorded_by_itself(pl: Any, callback: Any, start: Any) -> None:
+def test_a_trainer_inside_of_a_trainer_is_not_recorded_by_itself(
+    pl: Any, callback: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Nested(pl.Callback):  # type: ignore[misc,name-defined]
         def on_train_epoch_end(self, *_: object) -> None:
-            pl.Trainer(callbacks=[callback()]).fit(Module(), Slow(EPOCH, 0.002))
+            pl.Trainer(callbacks=[callback()]).fit(Module(step=1), Slow(EPOCH, 2))
 
-    start()
-    pl.Trainer(max_epochs=2, callbacks=[Nested(), callback()]).fit(Module(), Slow())
-    assert counts() == (2 * EPOCH, 0) and spent()["data_loading"] < EPOCH * 0.002
+    with testing.run() as run:
+        monkeypatch.setattr(sys.modules[__name__], "time", SimpleNamespace(sleep=run.advance))
+        with goodput.job():
+            pl.Trainer(max_epochs=2, callbacks=[Nested(), callback()]).fit(Module(step=1), Slow(EPOCH, 4))
+    assert run.totals().kept == 2 * EPOCH
+    assert run.seconds() == {"productive": 2 * EPOCH * 1.0, "data_loading": 2 * EPOCH * 4.0, "other": 2 * EPOCH * 3.0}
 
 
 def test_fit_in_a_thread(pl: Any, callback: Any, start: Any) -> None:
