@@ -73,6 +73,9 @@ PROGRAMS: dict[str, Program] = {
         merged=SETTING_UP,
         needs=("torch",),
     ),
+    "PyTorch, FLOPs of a step": Program(
+        "third_party/torch_flops.py", compiles=False, merged=SETTING_UP, needs=("torch",)
+    ),
     "DDP, a rank killed": Program(
         "third_party/torch_ranks.py", ("ddp",), compiles=False, merged=SETTING_UP, needs=("torch",)
     ),

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from otel_goodput._accounting.totals import Totals
+from otel_goodput._journal.notes import Notes
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.sidecars import checked_json, read_json, whole
 from otel_goodput._runtime.files import write_privately
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._settings.config import Config
 from otel_goodput._text.durations import NS
+
+FEW: Final = 7  # steps; with fewer, the time of a step says little
 
 
 class Inputs(NamedTuple):
@@ -38,17 +41,32 @@ class Inputs(NamedTuple):
         """Return `totals` with the factors that follow from these inputs.
 
         * scheduling goodput: elapsed / (elapsed + time from the submission to the first job start);
-        * program goodput (MFU): FLOPs of the kept steps per second of productive time / peak FLOP/s of all chips.
+        * program goodput (MFU): FLOPs of the kept steps per second of productive time / peak FLOP/s of all chips; not
+          known if that is above 1, see :meth:`excess`.
         """
         if self.objective is not None:
             totals = replace(totals, objective=self.objective)
         if self.submitted_at is not None and totals.started_at is not None and totals.run.elapsed:
             waited = max(0, totals.started_at - self.submitted_at)
             totals = replace(totals, scheduling=totals.run.elapsed / (totals.run.elapsed + waited))
-        if self.flops_per_step and self.peak_flops and totals.run.productive:
-            achieved = self.flops_per_step * totals.kept / (totals.run.productive / NS)
-            totals = replace(totals, program=achieved / self.peak_flops)
-        return totals
+        share = self._program(totals)
+        return totals if share is None or share > 1 else replace(totals, program=share)
+
+    def excess(self, totals: Totals) -> str:
+        """Return why there is no program goodput although its factors are known; empty if there is, or they are not."""
+        share = self._program(totals)
+        if share is None or share <= 1:
+            return ""
+        return (
+            f"No program goodput (MFU): {self.flops_per_step:.3g} FLOPs a step would be {share:.0%} of the peak of "
+            f"{self.peak_flops:.3g} FLOP/s. flops_per_step= is for all chips together, and so is peak_flops=; or the "
+            "chips compute in fewer bits than the 16 of that peak"
+        )
+
+    def _program(self, totals: Totals) -> float | None:
+        if not (self.flops_per_step and self.peak_flops and totals.run.productive):
+            return None
+        return self.flops_per_step * totals.kept / (totals.run.productive / NS) / self.peak_flops
 
 
 class Productivity:
@@ -76,8 +94,13 @@ class Productivity:
         except OSError as error:
             report_once("productivity", "cannot save the inputs of ML productivity goodput (will retry): %s", error)
 
-    def complete(self, totals: Totals) -> Totals:
-        """Return `totals` with the figures that derive from the configuration and these inputs."""
+    def complete(self, totals: Totals, notes: Notes) -> Totals:
+        """Return `totals` with the figures that derive from the configuration and these inputs.
+
+        If there is no program goodput because it would be above 1, that is added to `notes`.
+        """
+        if totals.kept >= FEW and (excess := self.inputs.excess(totals)):
+            notes.add("program goodput", excess)
         if self._ideal_step_time_s is not None:
             totals = replace(totals, ideal_step_time=self._ideal_step_time_s * NS)
         return self.inputs.complete(totals)

@@ -28,8 +28,9 @@ from otel_goodput._incidents.own_time import OwnTimeSampler
 from otel_goodput._incidents.profiler import REQUEST, Profiler
 from otel_goodput._incidents.watch import IncidentWatch
 from otel_goodput._incidents.watchdog import STACKS_REQUEST, Watchdog
-from otel_goodput._integrations import Integrations
+from otel_goodput._integrations import Integrations, torch_flops
 from otel_goodput._integrations.device_clock import DeviceClock
+from otel_goodput._integrations.torch_flops import StepFlops
 from otel_goodput._integrations.usage import UsageSampler
 from otel_goodput._journal.profiles import NO_INCIDENT, Profile
 from otel_goodput._journal.requests import Inbox
@@ -94,6 +95,7 @@ class Observers:
         finish: Callable[[float], object],
     ) -> None:
         self._tracer = tracer
+        self._processes = config.process_count
         self._productivity = productivity
         self._figures = figures
         self._live, self._before = live, live.before
@@ -133,6 +135,11 @@ class Observers:
         self.requests.on(STACKS_REQUEST, self.watchdog.answer)
         tracer.hooks.at_tick(self.device_clock.poll, self._integrations.poll, self._find_peak)
         tracer.hooks.at_tick(self.requests.look, profiler.look)
+        self._flops: StepFlops | None = None
+        if "torch_flops" in config.integrations and config.leads:
+            learned = lambda flops: productivity.learn(Inputs(flops_per_step=flops))  # noqa: E731
+            self._flops = StepFlops(tracer, config.process_count, self._flops_wanted, learned)
+            tracer.hooks.at_tick(self._flops.tick)
         live.pause_by(profiler.pause)
         self._announced = Announced()
         if config.incidents is not None:
@@ -201,6 +208,8 @@ class Observers:
             self._maintenance.stop()
         self.profiler.close(seconds / 4)
         self.notices.close(seconds / 4)
+        if self._flops is not None:
+            self._flops.close()
         self._integrations.remove()
         self._tracer.close_open()
         if self._notifier is not None:
@@ -294,16 +303,22 @@ class Observers:
 
         kubernetes.seek(submitted_at if submitted else None, then=ask)
 
+    def _flops_wanted(self) -> bool:
+        """Whether the program goodput lacks nothing but the FLOPs of a step."""
+        inputs = self._productivity.inputs
+        return not inputs.flops_per_step and bool(inputs.peak_flops or torch_flops.peak(self._processes))
+
     def _find_peak(self) -> None:
-        """If the FLOPs of a step are known but not the peak, take the peak from jax's devices once there are some."""
+        """If the FLOPs of a step are known but not the peak, take the peak from the devices once there are some."""
         inputs = self._productivity.inputs
         if not inputs.flops_per_step or inputs.peak_flops:
             return
         from otel_goodput._integrations import flops
 
-        if flops.backend_started():
+        peak = torch_flops.peak(self._processes)
+        if flops.backend_started() or peak:
             self._tracer.hooks.not_at_tick(self._find_peak)
-            self._productivity.learn(Inputs(peak_flops=flops.peak_of_all()))
+            self._productivity.learn(Inputs(peak_flops=peak or flops.peak_of_all()))
 
 
 def _subject(config: Config, live: LiveAccount) -> Subject:

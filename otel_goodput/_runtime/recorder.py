@@ -365,7 +365,7 @@ class Recorder(Phases):
         figures = None if self._ranks is None else self._ranks.figures(published=published)
         if figures is not None:
             totals = with_leaders(figures.totals, totals, live(figures.totals))
-        totals = self._productivity.complete(totals)
+        totals = self._productivity.complete(totals, self._account.notes)
         return totals if self._paces is None else self._paces.complete(totals), figures
 
     @forgiving

@@ -42,6 +42,7 @@ LONGEST_ROLE: Final = 64  # characters
 INTEGRATIONS: Final = (
     "jax",
     "torch",
+    "torch_flops",
     "torch_save",
     "torch_checkpoint",
     "safetensors",

@@ -51,7 +51,7 @@ def trained(directory: Path, **settings: Any) -> Iterator[None]:
         ):
             pass
     recorder = otel_goodput.Recorder(
-        "job", directory=directory, run_id="run-7", submitted_at=1e9, flops_per_step=1e9, peak_flops=1e12,
+        "job", directory=directory, run_id="run-7", submitted_at=1e9, flops_per_step=1e6, peak_flops=1e12,
         process_count=2, objective=0.9, **settings,
     )  # fmt: skip
     other = Pace(1, time.time_ns(), 20, 10**6, 10**6, 0)

@@ -162,7 +162,7 @@ def test_metrics_in_the_table_are_those_that_are_exported(tmp_path: Path) -> Non
             pass
     recorder = otel_goodput.Recorder(
         "job", run_id="run", directory=tmp_path, exporters="none", metric_readers=[reader], submitted_at=1e9,
-        flops_per_step=1e9, peak_flops=1e12, process_count=2, objective=0.9,
+        flops_per_step=1e6, peak_flops=1e12, process_count=2, objective=0.9,
     )  # fmt: skip
     run = RunDirectory(tmp_path / recorder.run_id)
     other = Pace(1, time.time_ns(), 20, 10**6, 10**6, 0)

@@ -36,10 +36,10 @@ def on_disk(directory: Path, status: int = 0) -> dict[str, Any]:
 
 def test_the_product_of_three(tmp_path: Path) -> None:
     submitted = time.time() - 100
-    report = job(tmp_path, submitted_at=submitted, flops_per_step=2e12, peak_flops=8e12)
+    report = job(tmp_path, submitted_at=submitted, flops_per_step=2e10, peak_flops=8e12)
     waited = report["elapsed_s"] * (1 / report["scheduling_goodput"] - 1)
     assert waited == pytest.approx(100, abs=5)
-    assert report["program_goodput"] == pytest.approx(10 * 2e12 / (report["seconds"]["productive"] * 8e12))
+    assert report["program_goodput"] == pytest.approx(10 * 2e10 / (report["seconds"]["productive"] * 8e12))
     assert report["productivity_goodput"] == pytest.approx(
         report["scheduling_goodput"] * report["goodput"] * report["program_goodput"]
     )
@@ -52,7 +52,7 @@ def test_the_product_of_three(tmp_path: Path) -> None:
 
 def test_a_restart_knows_the_figures_of_the_first_attempt(tmp_path: Path) -> None:
     submitted = time.time() - 1000
-    first = job(tmp_path, submitted_at=submitted, flops_per_step=2e12, peak_flops=8e12)
+    first = job(tmp_path, submitted_at=submitted, flops_per_step=2e10, peak_flops=8e12)
     # The scheduler that starts it again calls that a submission.
     second = job(tmp_path, first=10, submitted_at=time.time())
     assert second["attempts"] == 2
@@ -62,17 +62,17 @@ def test_a_restart_knows_the_figures_of_the_first_attempt(tmp_path: Path) -> Non
 
 
 def test_what_was_kept_may_be_damaged(tmp_path: Path) -> None:
-    job(tmp_path, flops_per_step=2e12, peak_flops=8e12)
+    job(tmp_path, flops_per_step=2e10, peak_flops=8e12)
     for damage, status in (
         ("", 3),
         ("\0", 3),
         ("[]", 3),
-        ('{"flops_per_step": 2e12, "peak_flops": 8e12}', 3),
+        ('{"flops_per_step": 2e10, "peak_flops": 8e12}', 3),
         (checked_json({"flops_per_step": "many", "peak_flops": 8e12}).decode(), 0),
     ):
         (tmp_path / "run" / "journal" / "productivity.json").write_text(damage)
         assert "program_goodput" not in on_disk(tmp_path, status)
-    assert job(tmp_path, first=10, flops_per_step=2e12, peak_flops=8e12)["program_goodput"] > 0
+    assert job(tmp_path, first=10, flops_per_step=2e10, peak_flops=8e12)["program_goodput"] > 0
 
 
 def test_what_cannot_be_kept_is_warned_about_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -111,7 +111,7 @@ import json
 print(json.dumps([counted, goodput.report().to_json()]))
 """
 # A chip that is known, in the place of the CPU's name, which has no stated peak.
-CPU_IS_KNOWN = 'flops.CHIPS = (flops.Chip("this CPU", "cpu", 1e9, 1, "made up"),)'
+CPU_IS_KNOWN = 'flops.CHIPS = (flops.Chip("this CPU", "cpu", 1e13, 1, "made up"),)'
 
 
 def counted(directory: Path, options: str = "", count: str = "None", kind: str = "") -> tuple[Any, dict[str, Any], str]:
@@ -129,14 +129,14 @@ def counted(directory: Path, options: str = "", count: str = "None", kind: str =
 def test_counted_flops_and_the_peak_of_the_devices(tmp_path: Path) -> None:
     number, report, _ = counted(tmp_path, count="goodput.count_flops(train_step, w, x)", kind=CPU_IS_KNOWN)
     assert number == 2 * 2 * 64 * 32 * 16
-    assert report["program_goodput"] == pytest.approx(3 * number / (report["seconds"]["productive"] * 1e9))
+    assert report["program_goodput"] == pytest.approx(3 * number / (report["seconds"]["productive"] * 1e13))
     assert on_disk(tmp_path)["program_goodput"] == pytest.approx(report["program_goodput"])
 
 
 @pytest.mark.jax
 def test_flops_that_are_given_need_no_peak_either(tmp_path: Path) -> None:
     _, report, _ = counted(tmp_path, "flops_per_step=1e6", kind=CPU_IS_KNOWN)
-    assert report["program_goodput"] == pytest.approx(3e6 / (report["seconds"]["productive"] * 1e9))
+    assert report["program_goodput"] == pytest.approx(3e6 / (report["seconds"]["productive"] * 1e13))
 
 
 @pytest.mark.jax
@@ -144,3 +144,11 @@ def test_an_unknown_chip_has_no_number_but_a_hint(tmp_path: Path) -> None:
     _, report, errors = counted(tmp_path, "flops_per_step=1e6")
     assert "program_goodput" not in report
     assert errors.count("a CPU has no stated peak") == 1
+
+
+def test_a_program_goodput_above_one_is_refused_with_the_reason(tmp_path: Path) -> None:
+    report = job(tmp_path, flops_per_step=2e12, peak_flops=8e12, submitted_at=time.time() - 100)
+    assert report.get("program_goodput") is None and report.get("productivity_goodput") is None
+    assert any("of the peak of 8e+12 FLOP/s" in note["text"] for note in report["warnings"])
+    assert on_disk(tmp_path).get("program_goodput") is None
+    assert job(tmp_path, first=10, flops_per_step=2e10)["program_goodput"] > 0
