@@ -201,7 +201,18 @@ def test_recipes_run_and_run_again(name: str, tmp_path: Path) -> None:
 
 
 def test_there_are_recipes_for_the_libraries_that_people_train_with() -> None:
-    libraries = {"orbax", "flax", "keras", "lightning", "torch", "torch_save", "ray", "grain"}
+    libraries = {
+        "orbax",
+        "flax",
+        "keras",
+        "lightning",
+        "torch",
+        "torch_save",
+        "transformers",
+        "accelerate",
+        "ray",
+        "grain",
+    }
     assert {f"with_{name}.py" for name in libraries} == set(recipes.RECIPES)
 
 
