@@ -76,8 +76,6 @@ class GoodputCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._trains > 1:
             return
-        if self._loop.stepping:
-            self._loop.drop_step()  # with `auto_find_batch_size`, training begins again
         self._loop.begin()
         self._end_preparation(None)
 
@@ -134,6 +132,20 @@ class GoodputCallback(TrainerCallback):  # type: ignore[misc]
             self._trains -= 1
             if not self._trains:
                 self._end(error)
+
+        return done
+
+    def _attempt(self, trainer: Any, given: Any) -> Done | None:
+        """The loop begins: again, if with ``auto_find_batch_size`` the memory did not suffice for the first one."""
+        if self._trains != 1:
+            return None
+        if self._prepared is None:
+            self._prepared = within(self._loop.preparation())
+
+        def done(_: Any, error: BaseException | None) -> None:
+            if error is not None:
+                self._end_preparation(error)
+                self._loop.end_step(error)
 
         return done
 
@@ -199,6 +211,7 @@ def _step_of(checkpoint: Any) -> int | None:
 # The arguments that each method begins with in the versions that are known; the callback's method to call before it.
 METHODS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "train": (("resume_from_checkpoint", "trial"), "_train"),
+    "_inner_training_loop": (("batch_size", "args"), "_attempt"),
     "get_batch_samples": (("epoch_iterator", "num_batches"), "_load"),
     "training_step": (("model", "inputs"), "_micro_batch"),
     "evaluate": (("eval_dataset", "ignore_keys"), "_evaluate"),
