@@ -45,6 +45,7 @@ class Case(NamedTuple):
     slow: bool = False  # one worker is
     killed: bool = False  # one worker is, once there were some batches
     ordered: bool = True
+    grain: str = ""  # the kind of pipeline
 
 
 CASES = {
@@ -56,6 +57,10 @@ CASES = {
     "single samples": Case(2, "fork", batched=False),
     "in any order": Case(3, "fork", slow=True, ordered=False),
     "a slow worker": Case(3, "fork", slow=True, persistent=True, passes=2),
+    "grain, no threads": Case(grain="plain"),
+    "grain, one thread": Case(grain="thread"),
+    "grain, two processes": Case(2, grain="processes"),
+    "grain.DataLoader": Case(grain="loader"),
     "a killed worker": Case(2, "fork", killed=True),
 }
 
@@ -117,7 +122,47 @@ def collate(each: int, samples: Any) -> Any:
     return samples
 
 
+class Source:
+    """A source of Grain's."""
+
+    def __len__(self) -> int:
+        return BATCH * BATCHES
+
+    def __getitem__(self, index: int) -> int:
+        spend("fetch", index // BATCH, FETCH_S)
+        return index
+
+
+def grain_of(kind: str) -> Any:
+    import grain
+    import grain.python
+    from absl import flags
+
+    flags.FLAGS(["everyday"])
+    if kind == "loader":
+
+        class Augment(grain.python.MapTransform):  # type: ignore[misc]
+            def map(self, sample: int) -> int:
+                return Transform(False, BATCH)(sample)
+
+        return grain.python.DataLoader(
+            data_source=Source(),
+            sampler=grain.python.SequentialSampler(BATCH * BATCHES, grain.python.NoSharding()),
+            operations=[Augment(), grain.python.Batch(BATCH, batch_fn=partial(collate, BATCH))],
+            read_options=grain.python.ReadOptions(num_threads=0, prefetch_buffer_size=0),
+        )
+    data = grain.MapDataset.source(Source()).map(Transform(False, BATCH))
+    data = data.batch(BATCH, batch_fn=partial(collate, BATCH))
+    threads = int(kind == "thread")
+    batches = data.to_iter_dataset(grain.ReadOptions(num_threads=threads, prefetch_buffer_size=2 * threads))
+    if kind == "processes":
+        return batches.mp_prefetch(grain.MultiprocessingOptions(num_workers=2))
+    return batches
+
+
 def loader_of(case: Case) -> Any:
+    if case.grain:
+        return grain_of(case.grain)
     from torch.utils.data import DataLoader, IterableDataset
 
     each = BATCH if case.batched else 1

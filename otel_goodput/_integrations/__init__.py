@@ -23,6 +23,7 @@ LIBRARIES: Final = {
     "torch_save": ("torch.serialization", f"{__name__}.torch_save"),
     "torch_checkpoint": ("torch.distributed.checkpoint", f"{__name__}.torch_checkpoint"),
     "safetensors": ("safetensors.torch", f"{__name__}.safetensors"),
+    "grain_loader": ("grain._src.python.dataset.transformations.process_prefetch", f"{__name__}.grain_loader"),
     "torch_loader": ("torch.utils.data.dataloader", f"{__name__}.torch_loader"),
     "torch_data": ("torch", f"{__name__}.torch_data"),
     "orbax": ("orbax.checkpoint", f"{__name__}.orbax"),

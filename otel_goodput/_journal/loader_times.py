@@ -74,14 +74,14 @@ class LoaderSheet:
         self._written: tuple[float, int] = 0.0, 0  # when (s, monotonic), and with how many batches
         self._earlier: Sequence[AttemptLoader] | None = None if attempt else ()  # None: not read yet
 
-    def take(self, worker: int, exposed: Sequence[int], hidden: Sequence[int]) -> None:
-        """Take a batch that `worker` made, for the thread that gets it; times by stage, ns."""
+    def take(self, worker: int, exposed: Sequence[int], hidden: Sequence[int], batches: int = 1) -> None:
+        """Take `batches` that `worker` made, for the thread that gets them; times by stage, ns."""
         key = get_ident(), worker
         row = self._rows.get(key)
         if row is None:
             key = key if len(self._rows) < ROWS and worker < OTHERS else _ELSEWHERE
             row = self._rows.setdefault(key, [0] * (1 + 2 * _STAGES))
-        row[:] = map(add, row, (1, *exposed, *hidden))
+        row[:] = map(add, row, (batches, *exposed, *hidden))
 
     def times(self) -> list[WorkerTimes]:
         """Return the times of all workers so far."""

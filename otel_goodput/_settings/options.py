@@ -47,6 +47,7 @@ INTEGRATIONS: Final = (
     "torch_checkpoint",
     "safetensors",
     "torch_loader",
+    "grain_loader",
     "orbax",
     "ray",
     "signals",
