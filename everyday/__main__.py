@@ -37,6 +37,8 @@ PACKAGES = (
     "flax",
     "equinox",
     "keras",
+    "lightning",
+    "pytorch-lightning",
     "torch",
     "accelerate",
     "grain",

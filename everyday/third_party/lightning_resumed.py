@@ -64,10 +64,10 @@ class Network(pl.LightningModule):
             witness.number = self.global_step
             self.key = witness.begin(STEP)
 
-    def on_train_batch_end(self, outputs, batch, index):
-        if self.global_step > witness.number:
-            witness.end(self.key)
-            self.key = None
+    def optimizer_step(self, *args, **kwargs):
+        super().optimizer_step(*args, **kwargs)
+        witness.end(self.key)
+        self.key = None
 
     def on_validation_start(self):
         self.aside = witness.begin(EVALUATION)

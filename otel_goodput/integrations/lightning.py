@@ -143,6 +143,8 @@ def _kind(cls: type) -> type:
     """Return the class `cls` that is also a callback of those packages that have been imported."""
     modules = [sys.modules.get(f"{package}.callbacks") for package in PACKAGES]
     bases = [module.Callback for module in modules if module is not None]
+    if not bases and any(package in sys.modules for package in FABRICS):
+        return cls  # Fabric takes anything
     if not bases:  # the program's import of it comes later
         package = next((name for name in PACKAGES if find_spec(name.partition(".")[0]) is not None), PACKAGES[0])
         bases = [import_module(f"{package}.callbacks").Callback]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -226,6 +226,27 @@ def test_before_configure_it_does_nothing_and_it_may_be_copied(pl: Any, callback
     pl.Trainer(callbacks=[copy.deepcopy(made)]).fit(Module(), Slow())
     pl.Trainer(callbacks=[pickle.loads(pickle.dumps(made))]).fit(Module(), Slow())
     assert counts() == (2 * EPOCH, 0)
+
+
+def test_fabric_takes_it_without_the_rest_of_lightning(
+    pl: Any, callback: Any, start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Fabric:
+        def save(self, path: str, state: Any) -> None:
+            time.sleep(0.01)
+
+        def load(self, path: str, state: Any = None) -> None: ...
+
+    module: Any = ModuleType("lightning.fabric")
+    module.Fabric = Fabric
+    monkeypatch.setitem(sys.modules, "lightning.fabric", module)
+    monkeypatch.delitem(sys.modules, f"{pl.__name__}.callbacks")
+    start()
+    assert type(callback()) is callback
+    for _ in goodput.steps(range(3)):
+        Fabric().save("x", {})
+    Fabric().load("x")
+    assert counts() == (3, 0) and spent()["checkpoint_save"] >= 0.03
 
 
 def test_fabric_may_call_it_with_anything(pl: Any, callback: Any, start: Any) -> None:
