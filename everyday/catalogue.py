@@ -73,6 +73,13 @@ PROGRAMS: dict[str, Program] = {
         merged=SETTING_UP,
         needs=("torch",),
     ),
+    "PyTorch, without a line": Program(
+        "third_party/torch_unaltered.py",
+        endings=((signal.SIGKILL, 50),),
+        compiles=False,
+        merged=SETTING_UP,
+        needs=("torch",),
+    ),
     "PyTorch, FLOPs of a step": Program(
         "third_party/torch_flops.py", compiles=False, merged=SETTING_UP, needs=("torch",)
     ),

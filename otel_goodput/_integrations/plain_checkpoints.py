@@ -38,17 +38,21 @@ class Saving:
         self._start = checkpoints.tracer.clock()
         self._durable = durable
         self._context: SaveContext | None = None
+        self._looked = False
+        self._recorded = False
         self.label = checkpoints.label
         self.span: trace_api.Span | None = None
-        self.outer = enclosing(Phase.CHECKPOINT_SAVE)
-        self.recorded = self.outer is None and checkpoints.records
-        if self.outer is not None:
-            given = (getattr(self.outer, "attributes", None) or {}).get(GOODPUT_STEP)
-            self.label = given if isinstance(given, int) else self.label
+        self.outer: trace_api.Span | None = None  # a save that is open around the call
 
     def begin(self) -> None:
         """Open the phase, from the beginning of the call on, unless it is not recorded or open already."""
-        if self._context is None and self.recorded:
+        if not self._looked:  # only now, so that a small file costs little
+            self._looked = True
+            self.outer = enclosing(Phase.CHECKPOINT_SAVE)
+            self._recorded = self.outer is None and self._checkpoints.records
+            given = (getattr(self.outer, "attributes", None) or {}).get(GOODPUT_STEP)
+            self.label = given if isinstance(given, int) else self.label
+        if self._context is None and self._recorded:
             self._context = context = SaveContext(
                 self._checkpoints.find,
                 Phase.CHECKPOINT_SAVE,
@@ -60,8 +64,8 @@ class Saving:
 
     def end(self, error: BaseException | None, identity: Identity | None) -> None:
         """The call is over; it saved the file with that `identity`, if that is known."""
-        if error is None and identity is not None and identity.size >= LEAST:
-            self.begin()  # it was not known before
+        if error is None and identity is not None:
+            self.begin()  # if it was not known before that it is large
         if self._context is not None:
             self._context.__exit__(None if error is None else type(error), error, None)
         if error is None and identity is not None and self.label is not None:
