@@ -129,5 +129,10 @@ if not TYPE_CHECKING:  # otherwise a type checker would accept any name
             return imported
 
 
+def load_ipython_extension(ipython: object) -> None:
+    """Register the magic ``%goodput``, for ``%load_ext otel_goodput``."""
+    import_module(f"{__name__}._programs.notebook").load(ipython)
+
+
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
