@@ -39,8 +39,8 @@ OTEL_GOODPUT_RUN_NAME: Final = EnvVar(
     "OTEL_GOODPUT_RUN_NAME",
     "string",
     "",
-    "name of the job: with it, Lightning's trainers, and programs below `opentelemetry-instrument`, are recorded without "
-    "a line in the program",
+    "name of the job: with it, Lightning's trainers, and programs under `opentelemetry-instrument`, are recorded "
+    "without a line in the program",
 )
 OTEL_GOODPUT_STRICT: Final = EnvVar(
     "OTEL_GOODPUT_STRICT", "bool", "false", "re-raise this package's own errors (for tests)"
