@@ -41,6 +41,8 @@ PACKAGES = (
     "pytorch-lightning",
     "torch",
     "accelerate",
+    "transformers",
+    "trl",
     "grain",
     "opentelemetry-sdk",
 )
