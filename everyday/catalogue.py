@@ -89,6 +89,16 @@ PROGRAMS: dict[str, Program] = {
     "FSDP, a rank killed": Program(
         "third_party/torch_ranks.py", ("fsdp",), compiles=False, merged=SETTING_UP, needs=("torch",)
     ),
+    "PyTorch, a DataLoader, without a line": Program(
+        "third_party/torch_unchanged.py", compiles=False, needs=("torch", "wrapt"), whole=True
+    ),
+    "PyTorch, only an optimizer, without a line, killed": Program(
+        "third_party/torch_optimizer_only.py",
+        endings=((signal.SIGKILL, 47),),
+        compiles=False,
+        needs=("torch", "wrapt"),
+        whole=True,
+    ),
     "torchrun, launched twice": Program(
         "third_party/torchrun.py", apart=True, compiles=False, merged=SETTING_UP, needs=("torch",)
     ),

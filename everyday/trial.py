@@ -43,6 +43,7 @@ class Program(NamedTuple):
         left_is_done, compiles: as for :func:`~everyday.truth.truth`.
         merged: categories that are compared as one.
         needs: packages besides those of the group `demo`.
+        whole: it contains no line of otel_goodput, and is run by `otel-goodput run`.
         clock: of its steps; if that is "unknown", goodput must be unknown, and nothing else is compared.
     """
 
@@ -56,6 +57,7 @@ class Program(NamedTuple):
     merged: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     clock: str = ""
+    whole: bool = False
 
 
 class Result(NamedTuple):
@@ -115,7 +117,8 @@ def perform(program: Program, folder: Path, python: str = sys.executable) -> lis
         "PYTHONPATH": os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "JAX_PLATFORMS": "cpu",
     }
-    command = [python, str(HERE / program.script), *program.arguments]
+    runner = ["-m", "otel_goodput", "run", "--exporters", "none"] if program.whole else []
+    command = [python, *runner, str(HERE / program.script), *program.arguments]
     killed = not program.endings or program.endings[-1][0] == signal.SIGKILL  # a killed program is started again
     with Lateness() as late:
         for ending in (*program.endings, *([None] if killed else [])):

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -76,9 +77,9 @@ class Witness:
         self.end(key)
 
     @contextmanager
-    def life(self) -> Iterator[None]:
-        """Record one life of the job."""
-        key = self.begin(LIFE)
+    def life(self, *, of_process: bool = False) -> Iterator[None]:
+        """Record one life of the job; `of_process`: it began with this process (Linux only)."""
+        key = self.begin(LIFE, _process_began() if of_process else None)
         try:
             yield
         finally:
@@ -106,6 +107,13 @@ class Witness:
         if waiting is not None:
             self._outputs.put(None)
             waiting.join()
+
+
+def _process_began() -> int:
+    """When this process began, ns since 1970."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    running = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.time_ns() - round(running * 1e9)
 
 
 witness = Witness(os.environ.get("EVERYDAY_READINGS", os.devnull))

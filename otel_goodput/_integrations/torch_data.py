@@ -109,7 +109,7 @@ class TorchLoop:
         self._step: FastSpan | None = None
         self._stepped = False  # the optimizer has, in the open step
         self._arrived = 0  # when the first batch came of which it is not known whether it belongs to a step, ns
-        self._backward = 0  # when the first backward() of the first step began, ns
+        self._backward = 0  # when backward() began while no step was open, ns
         self._by_loader = False
         self._several = False  # the optimizer steps several times with one batch
         self._away = 0  # steps of the optimizer outside of passes
@@ -163,8 +163,7 @@ class TorchLoop:
         """Begin the next step at `at` (ns); `late`: that is over."""
         tracer = self._tracer
         self._step = step = tracer.step(tracer.next_number(), at if late else None)
-        step.numbered = False
-        self._stepped, self._arrived, self._thread = False, 0, get_ident()
+        self._stepped, self._arrived, self._backward, self._thread = False, 0, 0, get_ident()
         step.loop = self._place
         step.open(at)
         if not late:
@@ -189,7 +188,7 @@ class TorchLoop:
 
     def before_backward(self) -> None:
         """Gradients are computed; return nothing to be called after it."""
-        if not self._backward and not self._thread and self._active():
+        if self._step is None and not self._backward and self._active():
             self._backward = self._tracer.clock()
 
     def before_optimizer(self, optimizer: Any) -> None:
@@ -206,7 +205,7 @@ class TorchLoop:
             now = self._tracer.clock()
             if self._step is None:
                 self._by_loader = self._by_loader or bool(self._arrived)
-                begun = self._arrived or (0 if self._thread else self._backward)
+                begun = self._arrived or self._backward
                 self._begin_step(begun or now, late=bool(begun))
             elif self._stepped and self._optimizer() is optimizer:
                 self._several = True

@@ -134,6 +134,7 @@ class PhaseTracer(StepLine):
             self._label(key, label)
         if not self.blocks(None) or self._in_custom():
             return
+        self.hooks.give_way(True)
         latest = self.begun
         done = None if label is None else self.labels.restore(label, latest, again=self.unsure)
         if done is not None:

@@ -309,3 +309,18 @@ def test_a_resumed_loop_goes_on_with_the_step_after_the_checkpoint(world: World)
         epoch(world, loader)
     totals = goodput.totals()
     assert totals is not None and (totals.kept, totals.lost) == (8, 4)
+
+
+def test_steps_that_are_quicker_than_before_a_restore_are_no_skipped_batches(world: World) -> None:
+    """The optimizer has stepped in them, so they did a step's work."""
+    with goodput.job():
+        for number in range(8):
+            world.wait(FORWARD_S * (10 if number < 4 else 1))
+            Tensor().backward()
+            world.update()
+            if number == 3:
+                with goodput.checkpoint_save(3):
+                    pass
+                with goodput.checkpoint_restore(3):
+                    pass
+    assert world.kept == 8 and "data_loading" not in world.seconds()
