@@ -252,6 +252,7 @@ def test_no_file_is_called_after_nothing() -> None:
 FRAGMENTS = {
     "__main__": "python -m otel_goodput",
     "compat.__main__": "python -m otel_goodput.compat",
+    "_integrations.safetensors": "imported by its name when the library is",
     "_programs.notebook": "%load_ext otel_goodput, in which nothing else is of use",
     "integrations._doors": "found by entry points, and imports nothing heavy",
     "integrations.trl": "its users look for it by the name of their framework",

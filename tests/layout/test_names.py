@@ -119,11 +119,11 @@ def test_every_variable_is_documented() -> None:
 
 
 def test_the_selectable_integrations_exist() -> None:
-    """`signals`, `maintenance` and `kubernetes` watch the platform, the others libraries and trainers."""
+    """`signals`, `maintenance` and `kubernetes` watch the platform, `torch_flops` steps, the others libraries."""
     from otel_goodput import _integrations as integrations
 
     libraries, names = integrations.LIBRARIES, {*options.INTEGRATIONS, *options.TRAINERS}
-    assert set(libraries) | {"signals", "maintenance", "kubernetes"} == names
+    assert set(libraries) | {"signals", "maintenance", "kubernetes", "torch_flops"} == names
     for name, (library, module) in libraries.items():
         assert library
         if name in options.TRAINERS:  # its module needs it
