@@ -47,7 +47,8 @@ def install(tracer: PhaseTracer) -> Callable[[], None] | None:
     loader = getattr(sys.modules.get("torch.utils.data"), "DataLoader", None)
     optimizers: Any = sys.modules.get("torch.optim.optimizer")
     module = getattr(getattr(torch, "nn", None), "Module", None)
-    if loader is None or optimizers is None or module is None or not hasattr(torch, "Tensor"):
+    importing = getattr(getattr(torch, "__spec__", None), "_initializing", False) and not hasattr(torch, "compiler")
+    if importing or loader is None or optimizers is None or module is None or not hasattr(torch, "Tensor"):
         return None
     version = getattr(torch, "__version__", "")
     before, after = (getattr(optimizers, f"register_optimizer_step_{when}_hook", None) for when in ("pre", "post"))
@@ -55,10 +56,8 @@ def install(tracer: PhaseTracer) -> Callable[[], None] | None:
         logger.info("loops of PyTorch %s are not recorded: its optimizers have no hooks", version)
         return lambda: None
     loop = TorchLoop(tracer, torch.is_grad_enabled)
-    handles = [
-        before(lambda optimizer, args, kwargs: loop.before_optimizer(optimizer)),
-        after(lambda optimizer, args, kwargs: loop.after_optimizer(optimizer)),
-    ]
+    compiling = getattr(getattr(torch, "compiler", None), "is_dynamo_compiling", bool)
+    handles = [before(_hook(loop.before_optimizer, compiling)), after(_hook(loop.after_optimizer, compiling))]
     undo = [
         *(handle.remove for handle in handles),
         _wrap_passes(loader, loop),
@@ -74,6 +73,16 @@ def install(tracer: PhaseTracer) -> Callable[[], None] | None:
             undo.pop()()
 
     return remove
+
+
+def _hook(call: Callable[[Any], object], compiling: Callable[[], bool]) -> Callable[..., None]:
+    """Return a hook of optimizers. If a step is compiled, TorchDynamo traces it, and must find nothing in it."""
+
+    def hook(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not compiling():
+            call(optimizer)
+
+    return hook
 
 
 def _wrap_passes(loader: Any, loop: TorchLoop) -> Callable[[], None]:
