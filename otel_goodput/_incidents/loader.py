@@ -34,8 +34,8 @@ class LoaderStages:
     def look(self) -> None:
         """Look, now and then, at a tick of the keeper."""
         now = self._clock()
-        if not self._looks or now - self._looks[-1][0] >= EVERY_NS:
-            self._looks.append((now, self._times()))
+        if (not self._looks or now - self._looks[-1][0] >= EVERY_NS) and (times := self._times()):
+            self._looks.append((now, times))
 
     def sentences(self, of: Circumstance) -> list[str]:
         if of.category != Category.DATA_LOADING:
