@@ -371,6 +371,8 @@ def _become(request: dict[str, Any]) -> None:
     if request["session"]:
         os.setsid()
     os.chdir(request["cwd"])
+    if (processes := sys.modules.get("multiprocessing.process")) is not None:
+        processes.ORIGINAL_DIR = request["cwd"]  # type: ignore[attr-defined]  # read when it is imported
     os.environ.clear()
     os.environ.update(request["env"])
     time.tzset()

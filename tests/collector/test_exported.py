@@ -20,10 +20,17 @@ from otel_goodput._accounting.job import Cause
 from otel_goodput._accounting.own_time import OwnTimes, OwnWindow, RankTime
 from otel_goodput._accounting.rules import DATA_LOADING_TIME
 from otel_goodput._accounting.stats import Pace
+from otel_goodput._journal.loader_times import WorkerTimes
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.sidecars import checked_json
 from otel_goodput._journal.usage_now import UsageNow
-from otel_goodput._metrics.instruments import register_incidents, register_own_times, register_ranks, register_usage
+from otel_goodput._metrics.instruments import (
+    register_incidents,
+    register_loader,
+    register_own_times,
+    register_ranks,
+    register_usage,
+)
 from otel_goodput._settings import envvars
 
 from .written import FILES, load, selections
@@ -66,6 +73,8 @@ def trained(directory: Path, **settings: Any) -> Iterator[None]:
     window = OwnWindow(0, 1, 1, 2, 1, 1, 1, (5,), (RankTime(5, 2, 0),))
     register_own_times(meter, lambda: OwnTimes(windows=(window,)))
     register_ranks(meter, lambda: {Cause(5, DATA_LOADING_TIME, ""): 10**10, Cause(6, DATA_LOADING_TIME, ""): 1})
+    stages = tuple(range(1, 1 + len(semconv.LOADER_STAGES)))
+    register_loader(meter, lambda: [WorkerTimes(0, 1, stages, stages)])
     register_usage(meter, lambda: {0: ("", UsageNow(*[1] * len(UsageNow._fields)))})
     recorder.tracer.hooks.waits = dict.fromkeys(semconv.SCHEDULING_STAGES, 10**9)
     with recorder.job():

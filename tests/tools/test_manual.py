@@ -15,6 +15,7 @@ import pytest
 from otel_goodput._tools import cli
 from otel_goodput._tools.cli import SHELLS
 from otel_goodput._tools.commands import COMMANDS, EXIT_STATUSES
+from otel_goodput._tools.run import split
 
 from .commands import PATIENCE_S, goodput, succeeded
 
@@ -34,8 +35,15 @@ def test_help_shows_the_purpose_examples_and_statuses(name: str) -> None:
 
 @pytest.mark.parametrize("example", [each for command in COMMANDS.values() for each in command.examples])
 def test_examples_are_taken(example: str) -> None:
-    if not example.startswith("eval"):
-        assert isinstance(PARSER.parse_args(shlex.split(example)), argparse.Namespace)
+    words = shlex.split(example)
+    if words[0] == "torchrun":
+        words = words[words.index("otel_goodput") + 1 :]
+    if words[0] == "run":  # what stands behind the program is the program's
+        line = split(words[1:])
+        assert line.program
+        words = ["run", *line.own]
+    if words[0] != "eval":
+        assert isinstance(PARSER.parse_args(words), argparse.Namespace)
 
 
 def test_without_a_command_the_commands_are_listed() -> None:

@@ -354,6 +354,21 @@ def _steps() -> list[Panel]:
             width=6,
         ),
         Panel(
+            "In which stage of loading does the time go?",
+            "Seconds per second, summed over workers, of the loaders of process 0. Training waits for what is "
+            "blocking; the rest is hidden behind steps.",
+            View.LINES,
+            Unit.COUNT,
+            [
+                Query(
+                    semconv.LOADER_STAGE,
+                    by=(semconv.GOODPUT_LOADER_STAGE, semconv.GOODPUT_BLOCKING),
+                    read=Read.RATE,
+                )
+            ],
+            width=6,
+        ),
+        Panel(
             "How much loading overlaps with steps?",
             "Data loading that ran in parallel with the steps of process 0, since the run began. It costs no goodput.",
             View.LINES,
