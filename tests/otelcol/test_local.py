@@ -51,6 +51,7 @@ SILENT |= {
     semconv.SLICE_WINDOW_EFFICIENCY,
     semconv.SLICE_SHARE,
     semconv.PART_DURATION,
+    semconv.LOADER_STAGE,
     semconv.QUEUE_DEPTH,
 }
 UNANSWERED |= {
