@@ -25,7 +25,7 @@ def main() -> None:
     ranks.EVERY_S = ranks.FIRST_S = 0.3  # type: ignore[misc]
     index, count, directory, fault = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
     goodput.configure(
-        "job", directory=directory / "runs", exporters="none", incidents="0.5s", profile="off", watchdog="off",
+        "job", directory=directory / "runs", exporters="none", incidents="333ms", profile="off", watchdog="off",
         process_index=index, process_count=count, integrations="none" if "compiled" not in fault else "jax",
     )  # fmt: skip
     if fault == "attempts make no progress":

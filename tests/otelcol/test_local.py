@@ -55,6 +55,7 @@ SILENT |= {
     semconv.QUEUE_DEPTH,
 }
 UNANSWERED |= {
+    "In which stage of loading does the time go?",
     "Does the compilation cache hit?",
     "What did the compilation cache save?",
     "What did an attempt wait for?",
