@@ -229,7 +229,7 @@ def turns(start: Observation, end: Observation) -> Window:
     window = between(start, end)
     for category, spent in end.unfinished.items():
         _shift(window.times, Source(category), start.unfinished.get(category, 0) - spent)
-    return window
+    return window._replace(times=+window.times)  # what has none left was not there
 
 
 def between(start: Observation, end: Observation) -> Window:
@@ -240,7 +240,7 @@ def between(start: Observation, end: Observation) -> Window:
             times[source] = spent - start.times.get(source, 0)
     for category, excess in end.excess.items():
         _separate(times, Source(category), excess - start.excess.get(category, 0))
-    return Window(start.at, end.at, end.steps - start.steps, times)
+    return Window(start.at, end.at, end.steps - start.steps, +times)
 
 
 def _shift(times: Counter[Source], phase: Source, more: int) -> None:

@@ -7,6 +7,7 @@ from statistics import median
 
 import pytest
 
+from otel_goodput._accounting.incident_baseline import turns
 from otel_goodput._accounting.incident_detector import Detector, Limits
 from otel_goodput._accounting.incidents import STEP, Incident, Observation, Source, source_of
 from otel_goodput._accounting.job import Cause
@@ -88,6 +89,15 @@ def test_of_five_hundred_jobs_of_up_to_ten_thousand_ranks_99_percent_are_right()
         named, alarms, faulty = named + right, alarms + bool(known), faulty + bool(job.fault)
     print(f"precision {named / alarms:.4f}, recall {named / faulty:.4f} of {faulty} faults in 500 jobs")
     assert named >= 0.99 * alarms and named >= 0.99 * faulty
+
+
+def test_a_load_of_the_turn_that_is_not_over_is_no_part_of_those_that_are() -> None:
+    load, step = Source(Category.DATA_LOADING, rank=1), Source(STEP)
+    start = Observation(0, 0, 4, {step: 4 * NS}, 0)
+    amid = Observation(5 * NS, 0, 8, {step: 8 * NS, load: NS}, 1, unfinished={Category.DATA_LOADING: NS})
+    end = Observation(10 * NS, 0, 12, {step: 12 * NS, load: NS}, 0, unfinished={Category.DATA_LOADING: 0})
+    assert turns(start, amid).times == {step: 4 * NS}, "what has no time is not there"
+    assert turns(amid, end).times == {step: 4 * NS, load.phase: NS}
 
 
 # --- one by one -------------------------------------------------------------------------------------------------------
